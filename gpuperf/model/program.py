@@ -57,6 +57,8 @@ class PassResult:
     the device began them, so that the device did not wait for the host. `kernels` are the counters
     of each kernel of a step, in order. In a plain pass the host waited `data_s` seconds for data,
     over all steps, at the line `data_where`. `reason` says why a pass has no result.
+    `first` is the number of steps that the region had before the first one of the pass. `backend`
+    names the backend of the program's process group (empty: it had none at the end of the pass).
     """
 
     region: str
@@ -77,6 +79,8 @@ class PassResult:
     data_s: float = 0.0
     data_where: str = ""
     cut: bool = False
+    first: int = 0
+    backend: str = ""
 
 
 @dataclass(frozen=True)
@@ -161,6 +165,9 @@ class Program:
     of the host) in the regions inside a step. `missing` says what could not be measured. In a
     plain step the host waits `data_s` seconds for data, at the line `data_where`. `prompts` are the
     forward passes of a program that generates text whose steps decode a token each.
+
+    `first` are the steps of the region before the first one of each pass, and `backend` is that of
+    the process group of a distributed program, whose ranks are compared by them.
     """
 
     steps: Mapping[str, int]
@@ -179,3 +186,5 @@ class Program:
     data_s: float = 0.0
     data_where: str = ""
     prompts: tuple[Prompts, ...] = ()
+    first: Mapping[str, int] = field(default_factory=dict)
+    backend: str = ""

@@ -149,17 +149,17 @@ def kernels_of(profile: Profile) -> tuple[KernelUse, ...]:
 
 
 def profiles(run: Run) -> tuple[Profile, ...]:
-    """Return the profile of each region of *run* that has a time.
+    """Return the profile of each region of *run* that has a time; of a distributed program, that of
+    the first rank.
 
     Raises: UsageError if no region has a time.
     """
+    timed = [record for record in run.records if is_timed(record)]
+    reporter = min((record.rank for record in timed), default=0)
     regions = [
         profile_of(record, _operators(run, record), run.header)
-        for record in run.records
-        if record.kind == "region"
-        and record.status == "ok"
-        and record.samples is not None
-        and record.samples.median_s > 0
+        for record in timed
+        if record.rank == reporter
     ]
     if not regions:
         reason = next((r.reason for r in run.records if r.kind == "region" and r.reason), "")
@@ -172,8 +172,16 @@ def profiles(run: Run) -> tuple[Profile, ...]:
     return tuple(regions)
 
 
+def is_timed(record: Record) -> bool:
+    """Return whether *record* is of a region that has a time."""
+    samples = record.samples
+    timed = samples is not None and samples.median_s > 0
+    return record.kind == "region" and record.status == "ok" and timed
+
+
 def _operators(run: Run, region: Record) -> list[Record]:
-    return [r for r in run.records if r.kind == "operator" and r.region == region.region]
+    key = region.region, region.rank
+    return [r for r in run.records if r.kind == "operator" and (r.region, r.rank) == key]
 
 
 def profile_of(region: Record, operators: Sequence[Record], header: Header) -> Profile:

@@ -271,6 +271,8 @@ def _program(
         data_s=plain.data_s / plain.steps if plain else 0.0,
         data_where=plain.data_where if plain else "",
         prompts=passes.prompts,
+        first={p.name: p.first for p in passes.passed if p.steps},
+        backend=next((p.backend for p in passes.passed if p.backend), ""),
     )
 
 
