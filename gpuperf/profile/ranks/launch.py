@@ -1,7 +1,7 @@
 """Read from the environment which rank of a distributed program this process is.
 
-torchrun sets these variables for each process that it starts (torch.distributed.elastic, "Environment
-Variables"), and so do the launchers that imitate it.
+torchrun sets these variables for each process that it starts (torch.distributed.elastic's
+"Environment Variables"), and so do the launchers that imitate it.
 """
 
 from __future__ import annotations
