@@ -2,8 +2,8 @@
 
 On a GPU a collective is a kernel. It is exposed while no kernel of another kind runs on its device.
 Gloo runs collectives on threads of its own; they are exposed while no operator runs on any other
-thread: then the host waits, or runs code that torch does not see. Nodes of autograd and other
-operators that only wrap some do not count, as they may wait for a collective inside.
+thread: then the host waits, or runs code that torch does not see. Nodes of autograd, operators of
+DTensor and others that only wrap some do not count, as they may wait for a collective inside.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from gpuperf.model.aten import Call
 from gpuperf.model.collective import Collective, Message, collective_name
 from gpuperf.model.kernelname import kind_of
 from gpuperf.model.timeline import KERNEL, KINDS, Timeline
-from gpuperf.profile.attribution import WRAPPER
+from gpuperf.profile.attribution import WRAPPER, call_stacks
 from gpuperf.profile.cost.communication import SPACES
 from gpuperf.profile.groups import NODE
 from gpuperf.profile.intervals import IntervalSet
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 
 SECOND = 10**9  # nanoseconds
+SUBCLASS = "PythonSubclass"  # inside an operator of DTensor, which calls others by its own code
 # Operators of c10d whose first argument is the result, so that the input is the second one.
 INPUT_SECOND = ("_allgather_base_", "_reduce_scatter_base_", "alltoall_base_", "allgather_")
 # Of these the whole array is the result, the first argument; of `PARTS` a rank has one of n parts.
@@ -220,14 +221,17 @@ def _operators(timeline: Timeline) -> IntervalSet:
     operators, marks = timeline.operators, timeline.annotations
     gloo = numpy.array([name.startswith(GLOO) for name in timeline.names], bool)
     computing = numpy.array([_computes(call.name) for call in timeline.calls], bool)
+    subclass = numpy.array([call.name == SUBCLASS for call in timeline.calls], bool)
     rows = computing[operators.call]
+    around = call_stacks(timeline).parent[subclass[operators.call]]
+    rows[around[around >= 0]] = False
     main = numpy.setdiff1d(operators.thread, _only(timeline, marks.thread[gloo[marks.name]]))
     rows &= numpy.isin(operators.thread, main)
     return IntervalSet.of(operators.start[rows], operators.end[rows])
 
 
 def _computes(name: str) -> bool:
-    wraps = WRAPPER.match(name) or NODE.fullmatch(name)
+    wraps = WRAPPER.match(name) or NODE.fullmatch(name) or name == SUBCLASS
     return not wraps and name.partition(":")[0] not in SPACES
 
 

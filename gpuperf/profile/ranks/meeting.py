@@ -134,12 +134,14 @@ class Meeting:
             self._write(self.folder / f"alive-{self.rank}", count=count, **_own())
             self._stop.wait(BEAT_S)
 
-    def end(self, code: int | None, error: str) -> None:
+    def end(self, code: int | None, error: str, interrupted: bool = False) -> None:
         """Report to the other ranks that the program of this one ended."""
-        self._write(self.folder / f"ended-{self.rank}.json", code=code, error=error)
+        path = self.folder / f"ended-{self.rank}.json"
+        self._write(path, code=code, error=error, interrupted=interrupted)
 
     def ended(self, rank: int) -> dict[str, Any]:
-        """Return how the program of *rank* ended (`code`, `error`); empty while it runs."""
+        """Return how the program of *rank* ended (`code`, `error`, `interrupted`); empty while it
+        runs."""
         return _read(self.folder / f"ended-{rank}.json")
 
     def absent(self, rank: int) -> str:
@@ -157,13 +159,16 @@ class Meeting:
         silent_s = now - self._seen[rank][1]
         return f"it was silent for {silent_s:.0f} s" if silent_s > SILENT_S else ""
 
-    def failed(self) -> str:
-        """Return which of the ranks that this one observes failed, and why; empty if none did."""
+    def failed(self, interrupted: bool = True) -> str:
+        """Return which of the ranks that this one observes failed, and why; empty if none did.
+
+        Ranks that a Ctrl-C ended count as failed if *interrupted*.
+        """
         reasons = []
         for rank in self.others:
             ended = self.ended(rank)
             reason = self.absent(rank)
-            if ended and ended.get("code") != 0:
+            if ended and ended.get("code") != 0 and (interrupted or not ended.get("interrupted")):
                 reason = str(ended.get("error") or f"it ended with {ended.get('code')}")
             if reason:
                 reasons.append(f"rank {rank}: {reason}")

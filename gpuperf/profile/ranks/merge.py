@@ -27,7 +27,7 @@ def merge(runs: Mapping[int, Run], absent: Mapping[int, str], world: int) -> Run
         for record in run.records:
             if rank == first and record.kind == "region":
                 peers = _peers(runs, record)
-                caveats = (*record.caveats, *_caveats(record, peers, absent, world))
+                caveats = (*_caveats(record, peers, absent, world), *record.caveats)
                 record = replace(record, caveats=caveats)
             records.append(record)
     return Run(header, tuple(records))
@@ -55,7 +55,7 @@ def _caveats(
                 "the other ranks were measured until then",
             )
     programs = {rank: record.program for rank, record in peers.items() if record.program}
-    totals = {rank: program.total for rank, program in programs.items()}
+    totals = {rank: program.total for rank, program in programs.items() if program.total}
     if len(set(totals.values())) > 1:
         yield Caveat(
             OTHER_STEPS,
@@ -77,8 +77,7 @@ def _caveats(
     if programs and not any(program.backend for program in programs.values()):
         yield Caveat(
             NO_GROUP,
-            f"WORLD_SIZE is {world}, but no rank initialised a process group: each rank is a "
-            "program of its own, and waits for no other",
+            f"WORLD_SIZE is {world}, but no process group was initialised: each rank ran alone",
             "call torch.distributed.init_process_group",
         )
 

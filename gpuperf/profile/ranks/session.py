@@ -15,6 +15,7 @@ from gpuperf.profile.ranks.launch import Place, place_of
 from gpuperf.profile.ranks.meeting import Meeting
 from gpuperf.profile.ranks.merge import merge
 from gpuperf.run.store import read_run
+from gpuperf.verb.progress import say
 
 INTERRUPTED_S = 30.0  # seconds for the other ranks to end after a Ctrl-C
 
@@ -42,9 +43,6 @@ def profile_here(plan: Plan) -> Iterator[Profiled]:
     try:
         yield _profile_rank(plan, place, meeting)
     finally:
-        if not meeting.first:
-            with contextlib.suppress(KeyboardInterrupt):
-                meeting.await_others()
         meeting.leave()
 
 
@@ -59,9 +57,9 @@ def _profile_rank(plan: Plan, place: Place, meeting: Meeting) -> Profiled:
     except BaseException as error:
         meeting.end(None, f"gpuperf failed: {error}")
         raise
-    meeting.end(ended.exit_code, ended.error)
+    meeting.end(ended.exit_code, ended.error, ended.interrupted)
     if not meeting.first:
-        ended.error = f"rank {place.rank}: {ended.error}" if ended.error else ""
+        _keep(meeting, path, ended)
         return None, path, ended
     own = {0: run} if run is not None else {}
     merged = _merged(meeting, own, ended)
@@ -81,7 +79,32 @@ def _merged(meeting: Meeting, runs: dict[int, Run], ended: ProgramRun) -> Run | 
     for rank in meeting.others:
         with contextlib.suppress(UsageError):  # its program ended before it wrote any record
             runs[rank] = read_run(meeting.shard(rank))
-    if failed := meeting.failed():
-        own = f"rank 0: {ended.error}; " if ended.error and ended.error not in failed else ""
-        ended.error, ended.exit_code = own + failed, None
+    _add_failure(meeting, ended)
     return merge(dict(sorted(runs.items())), absent, meeting.place.world) if runs else None
+
+
+def _add_failure(meeting: Meeting, ended: ProgramRun) -> None:
+    """Add to *ended* how the programs of other ranks failed. A launcher interrupts all ranks if one
+    of them fails, which is no Ctrl-C of the user."""
+    own = f"rank {meeting.rank}: {ended.error}" if ended.error else ""
+    failed = meeting.failed()
+    if failed:
+        ended.exit_code = None
+        own = "" if ended.error and ended.error in failed else own
+    ended.error = "; ".join(filter(None, [own, failed]))
+    if meeting.failed(interrupted=False):
+        ended.interrupted = False
+
+
+def _keep(meeting: Meeting, shard: Path, ended: ProgramRun) -> None:
+    """Wait until rank 0 has reported; if it cannot, keep this rank's records beside the run."""
+    with contextlib.suppress(KeyboardInterrupt):  # a launcher ends all ranks if it misses one
+        meeting.await_others()
+    if not meeting.folder.is_dir():
+        ended.error = f"rank {meeting.rank}: {ended.error}" if ended.error else ""
+        return
+    _add_failure(meeting, ended)
+    kept = meeting.out / f"{meeting.run}-rank-{meeting.rank}.jsonl"
+    with contextlib.suppress(OSError):  # its program ended before it wrote any record
+        shard.replace(kept)
+        say(f"rank 0 did not report: the records of rank {meeting.rank} are in {kept}")

@@ -182,13 +182,13 @@ def _traced(record: Record) -> float | None:
 
 def _row(record: Record, step_s: float | None, waiting: Mapping[int, float]) -> RankRow:
     seconds = record.program.occupied if record.program else {}
-    linked = bool(_collectives(record))
+    linked, busy = bool(_collectives(record)), record.times.get("busy")
     return RankRow(
         record.rank,
         record.devices[0] if record.devices else 0,
         step_s,
         _traced(record),
-        seconds.get("compute"),
+        seconds.get("compute", busy.median_s if busy else None),
         seconds.get("communication") if linked else None,
         seconds.get("exposed"),
         waiting.get(record.rank),

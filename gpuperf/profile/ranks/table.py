@@ -15,7 +15,7 @@ MOST_RANKS, MOST_COLLECTIVES = 16, 8
 NOTHING = "–"
 RANK_COLUMNS = (
     Column("rank", identity=True),
-    Column("device", keep=1),
+    Column("GPU", keep=1),
     Column("step"),
     Column("compute"),
     Column("communication"),
@@ -43,7 +43,7 @@ def together_tables(profile: Profile, most: int = MOST_RANKS) -> tuple[Table, ..
         return ()
     tables = []
     if compared.world > 1:
-        tables.append(_ranks_table(compared, most))
+        tables.append(_ranks_table(compared, most, profile.cuda))
     if compared.collectives:
         tables.append(_collectives_table(compared, profile.region.rank, most))
     return tuple(tables)
@@ -92,7 +92,7 @@ def straggler_line(compared: Together) -> str:
     return "no rank is later than all others beyond the noise between steps"
 
 
-def _ranks_table(compared: Together, most: int) -> Table:
+def _ranks_table(compared: Together, most: int, cuda: bool) -> Table:
     rows = sorted(_shown(compared, most), key=lambda row: row.rank)
     notes = [] if len(rows) == len(compared.rows) else [_hidden(compared, len(rows))]
     if compared.steps:
@@ -101,9 +101,9 @@ def _ranks_table(compared: Together, most: int) -> Table:
             "without compute, waiting the time in collectives until the last rank comes"
         )
     notes.append(compared.doubt)
+    columns = fill(RANK_COLUMNS, [_rank_cells(row) for row in rows])
     return Table(
-        fill(RANK_COLUMNS, [_rank_cells(row) for row in rows]),
-        title="",
+        tuple(column for column in columns if cuda or column.head != "GPU"),
         lead=tuple(filter(None, [straggler_line(compared)])),
         notes=notes_of(*filter(None, notes)),
         rows=[to_builtins(row) for row in compared.rows],
