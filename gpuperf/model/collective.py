@@ -63,14 +63,16 @@ class Collective:
 
     `seconds` has, for each traced step, the time of each call on this rank in order: of its kernel
     on a GPU, of the backend's thread on a CPU. It includes the time in which the rank waits for
-    others. In a mean step the calls are *exposed_s* seconds long while no compute runs. `kernel` is
-    the name of the kernel or event.
+    others. `starts` has the begin of each call, in seconds by the clock of the trace.
+    In a mean step the calls are *exposed_s* seconds long while no compute runs. `kernel` is the
+    name of the kernel or event.
     """
 
     message: Message
     kernel: str
     seconds: tuple[tuple[float, ...], ...]
     exposed_s: float = 0.0
+    starts: tuple[tuple[float, ...], ...] = ()
 
     @property
     def count(self) -> float:

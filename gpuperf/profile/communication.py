@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from gpuperf.model.aten import Call
+from gpuperf.model.aten import Call, Tensor
 from gpuperf.model.collective import Collective, Message, collective_name
 from gpuperf.model.kernelname import kind_of
 from gpuperf.model.timeline import KERNEL, KINDS, Timeline
@@ -104,6 +104,7 @@ def _collective(
         key[1],
         tuple(tuple((one.end - one.start) / SECOND for one in step) for step in own),
         exposed.length / SECOND / len(steps),
+        tuple(tuple(one.start / SECOND for one in step) for step in own),
     )
 
 
@@ -198,7 +199,7 @@ def _taken(
     return start, None
 
 
-def _given(call: Call) -> Sequence[object]:
+def _given(call: Call) -> Sequence[Tensor]:
     """Return the tensors that this rank gives to the collective *call*."""
     at = 1 if call.name.removeprefix("c10d::") in INPUT_SECOND else 0
     return call.inputs[at] if len(call.inputs) > at else ()

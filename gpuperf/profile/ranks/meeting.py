@@ -32,7 +32,7 @@ from gpuperf.profile.ranks.launch import Place
 MEET_S = 120.0  # seconds for all ranks to begin, from a slow disk
 BEAT_S = 1.0  # seconds between two signs of life
 SILENT_S = 120.0  # seconds without one until a process of another host counts as dead
-GRACE_S = 10.0  # seconds in which a program may end by itself after another rank failed
+GRACE_S = 5.0  # seconds in which a program may end by itself after another rank failed
 LOOK_S = 0.05  # seconds between two looks at the folder
 SHARED_OUT = "all ranks write to one --out, which all hosts must share"
 

@@ -8,6 +8,7 @@ to the n-th call of the same step, name, size and group on the others.
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -70,13 +71,16 @@ class Together:
     doubt: str = ""
 
 
+Span = tuple[float, float]  # begin and end, in seconds by the clock of one rank
+
+
 @dataclass
 class _Compared:
-    """Calls of the ranks that belong together: the waiting seconds of each rank in each step, and
-    per message the seconds of each rank's waiting and of the shortest calls."""
+    """Calls of the ranks that belong together: the spans in which each rank waited, by step and by
+    message, and the seconds of the shortest calls."""
 
-    waiting: dict[int, list[float]] = field(default_factory=dict)
-    own: dict[Message, dict[int, float]] = field(default_factory=dict)
+    waiting: dict[int, list[list[Span]]] = field(default_factory=dict)
+    own: dict[Message, dict[int, list[Span]]] = field(default_factory=dict)
     last: dict[Message, list[float]] = field(default_factory=dict)
     skipped: dict[Message, None] = field(default_factory=dict)
 
@@ -86,8 +90,9 @@ def together(records: Sequence[Record], step_s: Mapping[int, float]) -> Together
     the seconds of a plain step by rank."""
     steps = _common_steps(records)
     compared = _compare(records, steps) if len(records) > 1 else _Compared()
-    waiting = {rank: statistics.fmean(own) for rank, own in compared.waiting.items() if own}
-    straggler, late_s = _straggler(compared.waiting, records)
+    waited = {rank: list(map(_covered_s, own)) for rank, own in compared.waiting.items()}
+    waiting = {rank: statistics.fmean(own) for rank, own in waited.items()}
+    straggler, late_s = _straggler(waited, records)
     return Together(
         records[0].world,
         tuple(_row(record, step_s.get(record.rank), waiting) for record in records),
@@ -118,26 +123,41 @@ def _compare(records: Sequence[Record], steps: range) -> _Compared:
         one.message for record in records for one in _collectives(record) if _is_joint(one.message)
     )
     for step in steps:
-        waited = dict.fromkeys((record.rank for record in records), 0.0)
+        waited: dict[int, list[Span]] = {record.rank: [] for record in records}
         for message in messages:
-            calls = {
-                record.rank: own for record in records if (own := _calls(record, message, step))
-            }
-            counts = {len(own) for own in calls.values()}
-            if len(calls) != message.ranks or len(counts) > 1:
+            calls = {r.rank: own for r in records if (own := _calls(r, message, step))}
+            if len(calls) == message.ranks and len(set(map(len, calls.values()))) == 1:
+                _add_calls(compared, message, calls, waited)
+            else:
                 compared.skipped[message] = None
-                continue
-            for ranked in zip(*calls.values(), strict=True):
-                shortest = min(ranked)
-                compared.last.setdefault(message, []).append(shortest)
-                for rank, seconds in zip(calls, ranked, strict=True):
-                    waited[rank] += seconds - shortest
-                    own = compared.own.setdefault(message, {})
-                    own[rank] = own.get(rank, 0.0) + seconds - shortest
-        if compared.last:
-            for rank, seconds in waited.items():
-                compared.waiting.setdefault(rank, []).append(seconds)
-    return compared
+        for rank, spans in waited.items():
+            compared.waiting.setdefault(rank, []).append(spans)
+    return compared if compared.last else _Compared(skipped=compared.skipped)
+
+
+def _add_calls(
+    compared: _Compared,
+    message: Message,
+    calls: Mapping[int, Sequence[Span]],
+    waited: Mapping[int, list[Span]],
+) -> None:
+    """Add the *calls* of *message* in one step by rank, whose n-th ones belong together."""
+    for ranked in zip(*calls.values(), strict=True):
+        shortest = min(end - begin for begin, end in ranked)
+        compared.last.setdefault(message, []).append(shortest)
+        for rank, (begin, end) in zip(calls, ranked, strict=True):
+            span = begin, end - shortest  # the last rank has come: from here on all of them work
+            waited[rank].append(span)
+            compared.own.setdefault(message, {}).setdefault(rank, []).append(span)
+
+
+def _covered_s(spans: Sequence[Span]) -> float:
+    """Return the seconds of the union of *spans*: a rank may wait in two collectives at once."""
+    covered, until = 0.0, -math.inf
+    for begin, end in sorted(spans):
+        covered += max(0.0, end - max(begin, until))
+        until = max(until, end)
+    return covered
 
 
 def _collectives(record: Record) -> tuple[Collective, ...]:
@@ -148,12 +168,16 @@ def _is_joint(message: Message) -> bool:
     return message.name in JOINT
 
 
-def _calls(record: Record, message: Message, step: int) -> list[float]:
-    """Return the seconds of each call of *message* in the step number *step* of a rank."""
+def _calls(record: Record, message: Message, step: int) -> list[Span]:
+    """Return the span of each call of *message* in the step number *step* of a rank."""
     assert record.program is not None
     at = step - record.program.first.get("trace", 0)
-    own = (one for one in record.program.collectives if one.message == message)
-    return [seconds for one in own for seconds in one.seconds[at]]
+    return [
+        (begin, begin + seconds)
+        for one in record.program.collectives
+        if one.message == message
+        for begin, seconds in zip(one.starts[at], one.seconds[at], strict=True)
+    ]
 
 
 def _straggler(
@@ -204,7 +228,7 @@ def _collective_rows(record: Record, compared: _Compared, steps: int) -> Iterato
             one,
             sum(map(sum, one.seconds)) / calls,
             statistics.fmean(last) if last else None,
-            None if own is None else own / steps,
+            None if own is None else _covered_s(own) / steps,
         )
 
 

@@ -6,6 +6,7 @@ import os
 import re
 import sys
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import forks
@@ -18,7 +19,7 @@ from gpuperf.profile.ranks.study import Together
 from gpuperf.run.store import read_run
 
 WIDTHS = (256, 512, 1024, 128)
-PARAMETERS = sum(a * b + b for a, b in zip(WIDTHS, WIDTHS[1:], strict=False))
+PARAMETERS = sum(a * b + b for a, b in pairwise(WIDTHS))
 HEAD = """
 import os, sys, time, torch, torch.distributed as dist
 torch.set_num_threads(1)
@@ -45,7 +46,7 @@ dist.destroy_process_group()
 BUCKETS = """
 print("buckets:", m._get_ddp_logging_data()["rebuilt_bucket_sizes"], file=sys.stderr)
 """
-SLOW = DDP + LOOP.replace("step(i)", "time.sleep(0.05 * rank); step(i)") + BUCKETS
+SLOW = DDP + LOOP.replace("step(i)", "time.sleep(0.12 * rank); step(i)") + BUCKETS
 DIES = DDP + LOOP.replace("step(i)", "os._exit(9) if (rank, i) == (1, 14) else step(i)")
 HANGS = DDP + LOOP.replace(
     "step(i)", "os._exit(9) if (rank, i) == (1, 14) else time.sleep(500) if i > 13 else step(i)"
@@ -121,7 +122,7 @@ def study_of(run: Run) -> Together:
 
 @pytest.fixture(scope="module")
 def slow(tmp_path_factory: pytest.TempPathFactory) -> Ended:
-    """A DDP program whose rank 1 sleeps for 50 ms in each step."""
+    """A DDP program whose rank 1 sleeps for 120 ms in each step."""
     return launched(tmp_path_factory.mktemp("slow"), SLOW)
 
 
@@ -162,7 +163,7 @@ def test_the_buckets_of_ddp_are_counted_with_exact_bytes(slow: Ended) -> None:
 def test_a_rank_that_sleeps_is_the_straggler(slow: Ended) -> None:
     study = study_of(slow.run)
     assert study.straggler == 1
-    assert study.late_s == pytest.approx(0.05, rel=0.5)
+    assert 0.06 < study.late_s < 0.2  # a sleep of 0.12 s; in two buckets at once it counts once
     assert "rank 1 is the straggler" in slow.printed[0]
     assert "find out why rank 1 is late" in slow.printed[0]
     first, second = study.rows

@@ -44,7 +44,8 @@ def ranked(
     was not hidden."""
     whole = sum(map(sum, steps)) / len(steps)
     seconds = {"busy": 90 * MS, "compute": compute_s, "communication": whole}
-    own = Collective(message, "nccl", steps, exposed * whole)
+    begins = tuple(tuple(number + i / 10 for i in range(len(s))) for number, s in enumerate(steps))
+    own = Collective(message, "nccl", steps, exposed * whole, begins)
     record = region(
         step_s=STEP_S,
         occupied={**seconds, "exposed": exposed * whole},
@@ -78,6 +79,16 @@ def test_the_rank_whose_own_collectives_are_shortest_came_last() -> None:
     (row,) = study.collectives
     assert row.last_s == pytest.approx((31 / 3 + 2) / 2 * MS)  # nobody's waiting is in the rate
     assert row.collective.busbw(row.call_s) == pytest.approx(2**20 / row.call_s)
+
+
+def test_a_rank_that_waits_in_two_collectives_at_once_waits_once() -> None:
+    first = ranked(0, *((30 * MS, 30 * MS),) * 3)
+    second = ranked(1, *((10 * MS, 10 * MS),) * 3)
+    assert first.program is not None
+    (own,) = first.program.collectives
+    at_once = replace(own, starts=((0.0, 0.0), (1.0, 1.0), (2.0, 2.0)))
+    first = replace(first, program=replace(first.program, collectives=(at_once,)))
+    assert compared(first, second).late_s == pytest.approx(20 * MS)
 
 
 def test_ranks_that_come_last_in_turns_have_no_straggler() -> None:
