@@ -263,7 +263,8 @@ def launch(
 ) -> Call:
     """Return the call of the kernel of *tile* on the activations *x* and their scale, if any."""
     if "PARTS" in tile:
-        return wide_call(x, x_scale, inputs, point, y, tile)
+        wide: Call = wide_call(x, x_scale, inputs, point, y, tile)
+        return wide
     kind, m, n, k = format_of(point), point.m, point.n, point.k
     weight, scale, group = inputs["weight"], inputs.get("scale"), group_of(point)
     packed, columns = kind == "int4", triton.cdiv(n, tile["BN"])

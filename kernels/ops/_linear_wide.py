@@ -273,20 +273,18 @@ def wide_tiles(x: torch.Tensor, point: Point) -> list[Tile]:
 
 def bytes_of_row(point: Point) -> int:
     """Return the bytes of a row of W, as TMA reads it."""
-    kind = format_of(point)
-    if kind == "int4":
-        return point.k // 2
-    return point.k * itemsize(point.dtype) if kind == AS_X else point.k
+    kind, k = format_of(point), int(point.k)
+    return k // 2 if kind == "int4" else k * itemsize(point.dtype) if kind == AS_X else k
 
 
 def suits(tile: Tile, point: Point) -> bool:
     """Return whether *tile* has about as many rows as y, or many, and is within a group of int4."""
+    m, k, group = int(point.m), int(point.k), group_of(point)
     if tile["RESTORE"]:
-        return point.m >= RESTORED_FROM
-    group = group_of(point)
-    if format_of(point) == "int4" and (group % tile["BK"] or point.k // 2 % group):
+        return m >= RESTORED_FROM
+    if format_of(point) == "int4" and (group % tile["BK"] or k // 2 % group):
         return False
-    return min(point.m, LARGEST_HEIGHT) <= 2 * tile["BM"] and tile["BM"] < 2 * point.m
+    return min(m, LARGEST_HEIGHT) <= 2 * tile["BM"] and tile["BM"] < 2 * m
 
 
 def wide_call(
