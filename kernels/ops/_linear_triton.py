@@ -248,14 +248,12 @@ def linear_triton(inputs: Inputs, point: Point, options: object) -> Call:
 def tiles(x: torch.Tensor, point: Point) -> list[Tile]:
     """Return the tiles to tune among, by the rows of x, and by its device and dtype."""
     few = point.m <= FEW_ROWS
-    wide = [] if few else wide_tiles(x, point)
-    if wide:
-        return wide
     gemv = INTERPRETED_GEMV if INTERPRETED else GEMV_TILES
     products = INTERPRETED_TILES if INTERPRETED else THIN_TILES if few else WIDE_TILES
     if few and (INTERPRETED or point.m <= WIDEST_PRODUCT):
         products = (*gemv, *products)
-    return [dict(zip(KEYS, tile, strict=True)) for tile in products]
+    wide = [] if few else wide_tiles(x, point)
+    return [*wide, *(dict(zip(KEYS, tile, strict=True)) for tile in products)]
 
 
 def launch(
