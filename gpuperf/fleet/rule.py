@@ -28,6 +28,7 @@ NORMAL_MAD = 1.4826  # standard deviation of a normal distribution over its MAD
 NORMAL_Q80 = 0.8416  # its 80 % quantile, in standard deviations
 EFFICIENCY = 0.37  # of the MAD against the standard deviation (Huber, Robust Statistics, 1981)
 HEAVY = 20.0  # degrees of freedom that t has at most
+LEAST_QUANTILE = 10  # devices from which on a single bad one leaves the 80 % quantile alone
 LEAST_UNITS = 3  # of two devices neither is the odd one
 ALL = "all tests"  # the name of the slowness of a device as a whole
 
@@ -136,6 +137,8 @@ def _scatter(centred: NDArray[Any]) -> NDArray[Any]:
     units = max(2, centred.shape[0])
     small = units / max(0.5, units - 0.9)  # correction of the MAD of few values (Croux, 1992)
     middle = median(abs(centred), 0) * NORMAL_MAD * small
+    if units < LEAST_QUANTILE:
+        return middle
     with numpy.errstate(all="ignore"):
         upper = numpy.array([_quantile(column, 0.8) for column in centred.T]) / NORMAL_Q80
     return numpy.maximum(middle, numpy.nan_to_num(upper))

@@ -1,0 +1,214 @@
+"""Count how often the rule of `gpuperf fleet judge` accuses a healthy fleet, and what it detects.
+
+Simulates fleets whose processes scatter as real ones did: 45 fresh processes on one H200, drawn in
+runs of neighbours, with their samples' medians (`tests/data/noise_h200_medians.json`). To these come
+persistent differences between hosts. The functions of `gpuperf.fleet` that judge real shards judge
+them. Then a fleet of 1,000 hosts, 16 tests and 100 rows of each is written, merged and judged by the
+commands themselves, in processes of their own. Seeds are fixed; the seconds are those of the
+machine: `python docs/measured/fleet.py` prints `fleet.txt` again, in some minutes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy
+from scipy.stats import binomtest
+
+from gpuperf.fleet.rule import FleetRule, faster_half, score, slowness_of
+from gpuperf.fleet.shard import Device, Head, Row, encode_shard
+from gpuperf.model.contract import Contract
+
+REAL = Path(__file__).parents[2] / "tests" / "data" / "noise_h200_medians.json"
+RULE = FleetRule()
+FLEETS, TESTS = 200, 16
+LEAST, MOST = 0.05, 0.15  # slowdowns of bad hosts
+Draw = numpy.random.Generator
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """A fleet of hosts with one device, and how it is measured: cases of each test in so many
+    processes. `whole` and `single` are the standard deviations of the persistent differences
+    between hosts, of all tests and of each."""
+
+    hosts: int = 200
+    cases: int = 10
+    processes: int = 10
+    whole: float = 0.004
+    single: float = 0.002
+    noise: str = "real"
+
+
+def pool() -> Any:
+    """Return the log medians of the real processes, less those of their workload: (45, 12)."""
+    medians = json.loads(REAL.read_text())["medians_us"]
+    logs = numpy.log(numpy.array(list(medians.values()))).T
+    return logs - numpy.median(logs, axis=0)
+
+
+POOL = pool()
+
+
+def process_logs(draw: Draw, fleet: Fleet) -> Any:
+    """Draw the logs of each process of each host in each test and case: (hosts, tests, cases,
+    processes). A test has the cases of as many workloads, all of the same process."""
+    shape = (fleet.hosts, TESTS, fleet.cases, fleet.processes)
+    if fleet.noise == "bimodal":  # an 8 % slow mode in a quarter of the processes of a case
+        return draw.normal(0, 0.005, shape) + 0.08 * (draw.random(shape) < 0.25)
+    if fleet.noise == "heavy":
+        return 0.01 * draw.standard_t(3, shape)
+    rows, columns = POOL.shape
+    starts = draw.integers(0, rows, (fleet.hosts, TESTS, -(-fleet.processes // 4)))
+    runs = (starts[..., None] + numpy.arange(4)) % rows
+    picked = runs.reshape(fleet.hosts, TESTS, -1)[..., : fleet.processes]
+    workloads = numpy.array([draw.permutation(columns) for _ in range(TESTS)])
+    workloads = numpy.tile(workloads, (1, -(-fleet.cases // columns)))[:, : fleet.cases]
+    return POOL[picked[:, :, None, :], workloads[None, :, :, None]]
+
+
+def simulate(draw: Draw, fleet: Fleet, bad: int) -> tuple[Any, dict[int, set[int]]]:
+    """Draw a fleet with *bad* slow hosts; return its logs (hosts, cases) and their slow tests.
+
+    A bad host is slow by 5 to 15 % against its healthy peers, in all tests or in a single one.
+    """
+    host = draw.normal(0, fleet.whole, (fleet.hosts, 1))
+    offsets = host + draw.normal(0, fleet.single, (fleet.hosts, TESTS))
+    slow: dict[int, set[int]] = {}
+    for i in draw.permutation(fleet.hosts)[:bad]:
+        tests = set(range(TESTS)) if draw.random() < 0.5 else {int(draw.integers(TESTS))}
+        slow[int(i)] = tests
+        amount = numpy.log1p(draw.uniform(LEAST, MOST))
+        offsets[i, sorted(tests)] = amount
+    logs = faster_half(process_logs(draw, fleet)) + offsets[:, :, None]
+    return logs.reshape(fleet.hosts, -1), slow
+
+
+def judge(logs: Any, fleet: Fleet) -> tuple[Any, float]:
+    """Return which hosts are slow in which test, and the slowdown that is detected."""
+    test_of_case = numpy.repeat(numpy.arange(TESTS), fleet.cases)
+    scores = score(slowness_of(logs, test_of_case, TESTS), RULE)
+    return scores.slow(RULE), float(numpy.expm1(scores.detectable[:-1].max()))
+
+
+def rates(fleet: Fleet, fleets: int = FLEETS) -> str:
+    """Return a line: how many healthy fleets accuse a host, and how many bad hosts are detected."""
+    draw = numpy.random.default_rng(25)
+    accusing = found = bad = innocent = 0
+    least = []
+    for _ in range(fleets):
+        verdicts, detectable = judge(simulate(draw, fleet, 0)[0], fleet)
+        accusing += bool(verdicts.any())
+        least.append(detectable)
+        logs, slow = simulate(draw, fleet, max(1, fleet.hosts // 100))
+        verdicts, _ = judge(logs, fleet)
+        bad += len(slow)
+        found += sum(bool(verdicts[host].any()) for host in slow)
+        innocent += int(verdicts.any(axis=1).sum()) - sum(bool(verdicts[h].any()) for h in slow)
+    upper = binomtest(accusing, fleets).proportion_ci(0.95, method="exact").high
+    return (
+        f"{fleet.hosts:6d} {fleet.processes:9d} {fleet.noise:>8s} {fleet.whole * 100:7.1f} "
+        f"{fleet.single * 100:7.1f} {accusing:6d}/{fleets} (<= {upper * 100:4.1f} %)"
+        f"{found:7d}/{bad:<5d}{innocent:6d} {numpy.median(least) * 100:10.1f} %"
+    )
+
+
+def write_fleet(folder: Path, hosts: int) -> tuple[list[str], list[str]]:
+    """Write the shards of *hosts* hosts, of which 1 % are slow; return all names and the slow ones.
+
+    Each shard has 16 tests of 10 cases in 10 processes: 1,600 rows.
+    """
+    draw = numpy.random.default_rng(7)
+    fleet = Fleet(hosts=hosts)
+    logs = process_logs(draw, fleet)
+    host = draw.normal(0, fleet.whole, hosts)
+    slow = draw.permutation(hosts)[: hosts // 100]
+    host[slow] = numpy.log1p(draw.uniform(LEAST, MOST, len(slow)))
+    times = 1e-4 * numpy.exp(logs + host[:, None, None, None])
+    names = [f"node{i:04d}" for i in range(hosts)]
+    cases = [
+        (f"test{t:02d}/torch[n={2**c}]", t, c) for t in range(TESTS) for c in range(fleet.cases)
+    ]
+    hard = {"product": "NVIDIA H200", "sm_count": 132, "max_sm_clock_hz": 1.98e9}
+    soft = {"driver": "580.95.05", "torch": "2.13.0"}
+    for i, name in enumerate(names):
+        head = Head(
+            host=name,
+            hostname=name,
+            machine=f"{i:016x}",
+            suite="simulated",
+            suite_hash="0" * 64,
+            contract=Contract("blocked"),
+            devices=(Device(0, hard, soft),),
+            processes=fleet.processes,
+            planned=len(cases) * fleet.processes,
+        )
+        rows = (
+            Row(case, 0, p, "ok", float(times[i, t, c, p]), 1.9e9)
+            for p in range(fleet.processes)
+            for case, t, c in cases
+        )
+        (folder / f"{name}.jsonl").write_bytes(encode_shard(head, rows))
+    return names, sorted(names[i] for i in slow)
+
+
+def timed(words: list[str]) -> tuple[float, float, int, str]:
+    """Run a command; return its seconds, its largest memory in GB, its exit code and its stdout."""
+    begin = time.perf_counter()
+    with tempfile.TemporaryFile() as out:
+        process = subprocess.Popen([sys.executable, "-P", "-m", "gpuperf", *words], stdout=out)
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        out.seek(0)
+        text = out.read().decode()
+    seconds = time.perf_counter() - begin
+    return seconds, usage.ru_maxrss * 1024 / 1e9, process.returncode, text
+
+
+def large(hosts: int = 1000) -> Iterator[str]:
+    """Merge and judge a fleet of 1.6 million rows by the command line; yield lines of the report."""
+    with tempfile.TemporaryDirectory() as name:
+        folder, merged = Path(name) / "shards", Path(name) / "fleet.jsonl"
+        folder.mkdir()
+        names, slow = write_fleet(folder, hosts)
+        (folder.parent / "hosts.txt").write_text("\n".join(names))
+        listed = f"@{folder.parent / 'hosts.txt'}"
+        merging = timed(["fleet", "merge", str(folder), "--out", str(merged), "--hosts", listed])
+        judging = timed(["fleet", "judge", str(merged), "--format", "json"])
+        report = json.loads(judging[3])
+        found = sorted({bad["host"] for bad in report["bad"]})
+        size = merged.stat().st_size / 1e6
+        yield f"{report['hosts_judged']:,} hosts, {report['rows']:,} rows, {size:.0f} MB merged"
+        for verb, (seconds, memory, code, _) in (("merge", merging), ("judge", judging)):
+            yield f"{verb}: {seconds:5.1f} s, {memory:.2f} GB, exit code {code}"
+        yield f"slow hosts: {len(slow)}, of which named: {len(set(slow) & set(found))}"
+        yield f"healthy hosts that are named: {len(set(found) - set(slow))}"
+
+
+HEAD = (
+    "hosts processes    noise  whole % single %  healthy fleets that accuse   "
+    "bad hosts   healthy  detectable"
+)
+FLEETS_SHOWN = (
+    *(Fleet(), Fleet(whole=0.002, single=0.001), Fleet(whole=0.008, single=0.003)),
+    *(Fleet(processes=5), Fleet(processes=1), Fleet(noise="bimodal"), Fleet(noise="heavy")),
+    *(Fleet(hosts=n) for n in (3, 4, 8, 16, 50, 1000)),
+)
+
+if __name__ == "__main__":
+    print(f"{RULE}; {FLEETS} fleets of {TESTS} tests of 10 cases\n")
+    print(HEAD)
+    for each in FLEETS_SHOWN:
+        print(rates(each), flush=True)
+    print()
+    for line in large():
+        print(line)
