@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 import shlex
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -62,10 +61,14 @@ def new_fleet_id() -> str:
     return f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{secrets.token_hex(3)}"
 
 
-def program_of(text: str | None, local: bool) -> tuple[str, ...]:
-    """Return the words of `gpuperf` on the hosts. Raises: UsageError."""
+def program_of(text: str | None, by_python: bool) -> tuple[str, ...]:
+    """Return the words of `gpuperf` on the hosts.
+
+    Without *text*, an engine that runs Python on its hosts uses that interpreter, which an empty
+    word stands for. Raises: UsageError.
+    """
     if text is None:
-        return (sys.executable, "-P", "-m", "gpuperf") if local else ("gpuperf",)
+        return ("", "-P", "-m", "gpuperf") if by_python else ("gpuperf",)
     try:
         words = tuple(shlex.split(text))
     except ValueError as error:

@@ -9,10 +9,11 @@ import contextlib
 import os
 import signal
 import subprocess
+import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import IO, Protocol, runtime_checkable
 
 MOST_STDOUT = 64 << 20  # bytes; a shard of 8 GPUs with 1,600 rows each has 2 MB
@@ -60,31 +61,29 @@ class NamesHosts(Protocol):
 
 @dataclass(frozen=True)
 class Command:
-    """The words of a process, what it reads, its deadline, and variables of its environment."""
+    """The words of a process, what it reads, and its deadline.
+
+    An empty first word stands for the interpreter of the place where the command runs.
+    """
 
     words: tuple[str, ...]
     stdin: bytes
     deadline_s: float
-    environment: Mapping[str, str] = field(default_factory=dict)
 
 
 def run_command(host: str, command: Command) -> Answer:
     """Run *command* without a shell, in a process group that ends at the deadline."""
+    words = (command.words[0] or sys.executable, *command.words[1:])
     with ExitStack() as held:
         given, out, err = (held.enter_context(tempfile.TemporaryFile()) for _ in range(3))
         given.write(command.stdin)
         given.seek(0)
         try:
             process = subprocess.Popen(
-                command.words,
-                stdin=given,
-                stdout=out,
-                stderr=err,
-                start_new_session=True,
-                env={**os.environ, **command.environment},
+                words, stdin=given, stdout=out, stderr=err, start_new_session=True
             )
         except OSError as error:
-            reason = f"{command.words[0]!r} cannot be started: {error.strerror}"
+            reason = f"{words[0]!r} cannot be started: {error.strerror}"
             return Answer(host, code=127, reason=reason)
         reason = _wait(process, out, command.deadline_s)
         return Answer(host, _start_of(out), _end_of(err), process.returncode, reason)
