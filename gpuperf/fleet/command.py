@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from gpuperf.errors import Incomplete, UsageError
+from gpuperf.errors import Incomplete, UnknownName, UsageError
 from gpuperf.files import write_atomically
 from gpuperf.fleet.collection import (
     Collection,
@@ -75,6 +75,26 @@ ShardFile = Annotated[
         show_default=False,
     ),
 ]
+NamedHosts = Annotated[
+    str,
+    typer.Option(
+        "--hosts",
+        metavar="NAME,…",
+        help="Hosts of the fleet, joined by commas, or @FILE with one host a line.",
+    ),
+]
+OneMachine = Annotated[
+    bool, typer.Option("--one-machine", help="Accept hosts that are one machine, as in tests.")
+]
+ProgramOption = Annotated[
+    str | None,
+    typer.Option(
+        "--program",
+        metavar="COMMAND",
+        help="The command gpuperf on the hosts, such as /opt/venv/bin/gpuperf.",
+        show_default=False,
+    ),
+]
 LONGEST_ID = 64  # characters of the id of a fleet run
 
 fleet = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
@@ -130,14 +150,7 @@ def run_hosts(
     suite: SuiteName = "screen",
     devices: DevicesOption = "all",
     processes: Processes = 5,
-    program: Annotated[
-        str | None,
-        typer.Option(
-            metavar="COMMAND",
-            help="The command gpuperf on the hosts, such as /opt/venv/bin/gpuperf.",
-            show_default=False,
-        ),
-    ] = None,
+    program: ProgramOption = None,
     deadline: Annotated[
         float,
         typer.Option(
@@ -158,10 +171,13 @@ def run_hosts(
     from gpuperf.fleet.session import FleetRun, engine_of, new_fleet_id, program_of, run_fleet
     from gpuperf.fleet.table import render_results
 
-    started = engine_of(engine)
-    if hosts is None and not isinstance(started, NamesHosts):
+    started = engine_of(engine, out)
+    if hosts is not None:
+        names = parse_hosts(hosts)
+    elif isinstance(started, NamesHosts):
+        names = started.hosts()
+    else:
         raise UsageError(f"the engine {engine} needs the names of the hosts", "--hosts a,b,c")
-    names = parse_hosts(hosts) if hosts is not None else started.hosts()
     options = ("--devices", devices, "--processes", str(processes))
     words = program_of(program, engine != "ssh")
     run = FleetRun(suite, names, words, options, new_fleet_id())
@@ -226,9 +242,7 @@ def judge_shards(
             show_default=False,
         ),
     ] = None,
-    one_machine: Annotated[
-        bool, typer.Option("--one-machine", help="Accept hosts that are one machine, as in tests.")
-    ] = False,
+    one_machine: OneMachine = False,
     chart: opt.ChartFile = None,
     format: opt.FormatOption = opt.Format.TABLE,
 ) -> int:
@@ -248,6 +262,99 @@ def judge_shards(
 
         draw_fleet(judged, targets)
     return judged.exit_code
+
+
+@fleet.command("expect")
+def expect_fleet(
+    shards: Shards,
+    out: Annotated[
+        Path, typer.Option("--out", metavar="FILE", help="File for the expectation.")
+    ] = Path("fleet-expectation.json"),
+    hosts: Hosts = None,
+    one_machine: OneMachine = False,
+) -> int:
+    """Store what a good fleet measured as the expectation of its device."""
+    from gpuperf.fleet.expectation import expectation_of, write_expectation
+    from gpuperf.fleet.grid import grid_of
+    from gpuperf.fleet.study import judge_fleet, scored
+
+    collection = _collection(shards, hosts)
+    judged = judge_fleet(collection, FleetRule(), one_machine=one_machine)
+    if judged.outcome not in ("good", "inconclusive"):
+        raise Incomplete(
+            f"the fleet is {judged.outcome}, so it is no expectation: {'; '.join(judged.reasons)}",
+            "`gpuperf fleet judge` shows why",
+        )
+    alone = [shard for shard in collection.shards if not shard.head.peer]
+    if not alone:
+        raise UsageError("tests of pairs are no expectation of a device", "give shards of hosts")
+    grid = grid_of(alone)
+    scores = scored(grid, FleetRule())
+    write_expectation(expectation_of(grid, alone[0].head, scores.scatter), out)
+    put(f"{len(grid.units):,} devices, {len(grid.cases):,} cases: {out}\n")
+    return 0
+
+
+@fleet.command("pairs")
+def schedule_pairs(hosts: NamedHosts, format: opt.FormatOption = opt.Format.TABLE) -> int:
+    """List the pairs of hosts to test in each round, so that each pair meets once."""
+    from gpuperf.fleet.pairs import tournament
+    from gpuperf.fleet.table import render_rounds
+
+    names = parse_hosts(hosts)
+    if len(names) < 2:
+        raise UsageError("pairs need two hosts or more", "--hosts a,b,c,d")
+    put(render_rounds(tournament(names), format.value, stdout_screen()))
+    return 0
+
+
+@fleet.command("manifest")
+def print_manifest(
+    system: Annotated[str, typer.Argument(metavar="SYSTEM", help="slurm or kubernetes.")],
+    hosts: NamedHosts,
+    suite: SuiteName = "screen",
+    devices: DevicesOption = "all",
+    processes: Processes = 5,
+    program: ProgramOption = None,
+    folder: Annotated[
+        str, typer.Option(help="Folder for the shards, which all hosts share (Slurm).")
+    ] = "gpuperf-fleet",
+    name: Annotated[str, typer.Option(help="Name of the job.")] = "gpuperf-fleet",
+    gpus: Annotated[int, typer.Option(min=0, max=64, help="Number of GPUs of a host.")] = 0,
+    minutes: Annotated[
+        int, typer.Option(min=1, max=10_000, help="Time limit of the job, in minutes.")
+    ] = 60,
+    partition: Annotated[str, typer.Option(help="Partition of Slurm.")] = "",
+    account: Annotated[str, typer.Option(help="Account of Slurm.")] = "",
+    image: Annotated[str, typer.Option(help="Image of the containers (Kubernetes).")] = "",
+    volume: Annotated[
+        str, typer.Option(help="Persistent volume claim for the shards (Kubernetes).")
+    ] = "",
+    namespace: Annotated[str, typer.Option(help="Namespace of the job (Kubernetes).")] = "",
+) -> int:
+    """Print a job file that measures every host once: a Slurm script or a Kubernetes Job."""
+    from gpuperf.fleet.manifest import SYSTEMS, Manifest, kubernetes_job, slurm_script
+    from gpuperf.fleet.session import new_fleet_id, program_of
+
+    if system not in SYSTEMS:
+        raise UnknownName("system", system, SYSTEMS)
+    named = ["--suite", suite, "--devices", devices, "--processes", str(processes)]
+    words = (*program_of(program, False), "fleet", "unit", *named, "--fleet", new_fleet_id())
+    manifest = Manifest(
+        hosts=parse_hosts(hosts),
+        words=words,
+        folder=folder,
+        name=name,
+        gpus=gpus,
+        minutes=minutes,
+        partition=partition,
+        account=account,
+        image=image,
+        volume=volume,
+        namespace=namespace,
+    )
+    put(slurm_script(manifest) if system == "slurm" else kubernetes_job(manifest))
+    return 0
 
 
 def write_file(path: Path, data: bytes) -> None:

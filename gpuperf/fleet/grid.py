@@ -118,7 +118,8 @@ def _clock_of(shard: Shard) -> NDArray[Any]:
 
 def _failures_of(shard: Shard, first: int, columns: NDArray[Any]) -> list[Failure]:
     """Return a failure for each device and case of *shard* with a row that has no time."""
-    devices, seen = _devices(shard), {}
+    devices = _devices(shard)
+    seen: dict[tuple[int, int], Failure] = {}
     for row, (status, reason) in shard.failures.items():
         key = (first + int(devices[row]), int(columns[shard.case[row]]))
         seen.setdefault(key, Failure(*key, status, reason))

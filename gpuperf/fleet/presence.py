@@ -21,7 +21,7 @@ from gpuperf.model.text import shorten
 Kind = Literal["missing", "unexpected", "doubled", "broken", "identity", "stale", "differs"]
 MOST_NAMED = 5  # hosts that a sentence names
 CASES = "cases"  # the fact that no option allows to differ
-UNEQUAL = "differs"  # the kind of the faults for which times cannot be compared
+UNEQUAL: Kind = "differs"  # the kind of the faults for which times cannot be compared
 # Facts of the live machine, which differ between hosts of one fleet.
 VARYING = frozenset({"temperature_c", "other_processes"})
 
@@ -43,7 +43,10 @@ def faults_of(collection: Collection, allowed: Sequence[str], one_machine: bool)
     """
     faults = [*_completeness(collection), *_doubled(collection)]
     faults += _identity(collection, one_machine)
-    return [*faults, *differences(collection.shards, allowed)]
+    alone = [shard for shard in collection.shards if not shard.head.peer]
+    pairs = [shard for shard in collection.shards if shard.head.peer]
+    faults += differences(alone, allowed if alone else ())
+    return [*faults, *differences(pairs, () if alone else allowed)]
 
 
 def sound_shards(collection: Collection, faults: Sequence[Fault]) -> tuple[Shard, ...]:
@@ -57,8 +60,10 @@ def _completeness(collection: Collection) -> Iterator[Fault]:
     for broken in collection.broken:
         yield Fault("broken", broken.host, broken.reason)
     there = {shard.head.host for shard in collection.shards}
+    alone = {shard.head.host for shard in collection.shards if not shard.head.peer}
     wanted = set(collection.expected.hosts)
-    for host in sorted(wanted - there):
+    # Shards of pairs alone are complete by their pairs, which `judge_pairs` checks.
+    for host in sorted(wanted - alone) if alone or not there else ():
         yield Fault("missing", host, f"{host} has no whole shard")
     for host in sorted(there - wanted):
         yield Fault("unexpected", host, f"{host} is not a host of the fleet that is expected")
@@ -77,7 +82,7 @@ def _doubled(collection: Collection) -> Iterator[Fault]:
     pairs = Counter((shard.head.host, shard.head.peer) for shard in collection.shards)
     for (host, peer), count in sorted(pairs.items()):
         if count > 1:
-            whose = f"{host} with {peer}" if peer else host
+            whose = _with_peer(host, peer)
             machines = {s.head.machine for s in collection.shards if s.head.host == host}
             from_where = f", of {len(machines)} machines" if len(machines) > 1 else ""
             yield Fault("doubled", host, f"{whose} has {count} different shards{from_where}")
@@ -100,6 +105,14 @@ def _identity(collection: Collection, one_machine: bool) -> Iterator[Fault]:
                 yield Fault("identity", host, f"{names} are one machine, which measured for all")
 
 
+def _label(shard: Shard) -> str:
+    return _with_peer(shard.head.host, shard.head.peer)
+
+
+def _with_peer(host: str, peer: str) -> str:
+    return f"{host} with {peer}" if peer else host
+
+
 def _short(host: str) -> str:
     """Return the first label of a name, in lower case; an IPv4 address is kept whole."""
     return host if host.replace(".", "").isdigit() else host.partition(".")[0].lower()
@@ -107,7 +120,7 @@ def _short(host: str) -> str:
 
 def differences(shards: Sequence[Shard], allowed: Sequence[str]) -> Iterator[Fault]:
     """Yield a fault for each fact in which hosts differ, with the hosts of the rarer values."""
-    facts = {shard.head.host: _facts_of(shard) for shard in shards}
+    facts = {_label(shard): _facts_of(shard) for shard in shards}
     names = sorted({name for each in facts.values() for name in each})
     for name in allowed:
         if shards and name not in set(names) - {CASES}:
@@ -119,7 +132,7 @@ def differences(shards: Sequence[Shard], allowed: Sequence[str]) -> Iterator[Fau
         if name in allowed or len(set(values.values())) < 2:
             continue
         usual = Counter(values.values()).most_common(1)[0][0]
-        by_value: dict[object, list[str]] = {}
+        by_value: dict[str | None, list[str]] = {}
         for host, value in sorted(values.items()):
             by_value.setdefault(value, []).append(host)
         others = [value for value in by_value if value != usual]

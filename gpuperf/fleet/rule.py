@@ -109,7 +109,7 @@ def score(slowness: NDArray[Any], rule: FleetRule, pooled: int | None = None) ->
 
     units, columns = slowness.shape
     centred = slowness - median(slowness, 0)[None, :]
-    own = _scatter(centred)
+    own = scatter_of(centred)
     common = median(own[None, :-1], 1)[0] if columns > 1 else own[0]
     scatter = numpy.maximum(own, common)
     scatter = numpy.maximum(scatter, 1e-9)
@@ -130,18 +130,19 @@ def _freedom(units: int, tests: int) -> float:
     return max(1.0, min(HEAVY, EFFICIENCY * (units - 1) * max(1.0, math.sqrt(tests))))
 
 
-def _scatter(centred: NDArray[Any]) -> NDArray[Any]:
+def scatter_of(centred: NDArray[Any]) -> NDArray[Any]:
     """Return a robust standard deviation of each column, whose median is 0."""
     import numpy
 
     units = max(2, centred.shape[0])
     small = units / max(0.5, units - 0.9)  # correction of the MAD of few values (Croux, 1992)
-    middle = median(abs(centred), 0) * NORMAL_MAD * small
+    middle: NDArray[Any] = median(abs(centred), 0) * NORMAL_MAD * small
     if units < LEAST_QUANTILE:
         return middle
     with numpy.errstate(all="ignore"):
         upper = numpy.array([_quantile(column, 0.8) for column in centred.T]) / NORMAL_Q80
-    return numpy.maximum(middle, numpy.nan_to_num(upper))
+    larger: NDArray[Any] = numpy.maximum(middle, numpy.nan_to_num(upper))
+    return larger
 
 
 def _quantile(column: NDArray[Any], fraction: float) -> float:

@@ -78,8 +78,10 @@ def program_of(text: str | None, by_python: bool) -> tuple[str, ...]:
     return words
 
 
-def engine_of(name: str) -> Engine:
-    """Return the engine *name*. Raises: UnknownName; CannotMeasure where it is not installed."""
+def engine_of(name: str, folder: Path) -> Engine:
+    """Return the engine *name*, whose own files go to *folder*.
+
+    Raises: UnknownName; CannotMeasure where it is not installed."""
     if name == "local":
         from gpuperf.fleet.engines.local import LocalEngine
 
@@ -95,7 +97,7 @@ def engine_of(name: str) -> Engine:
     if name == "submitit":
         from gpuperf.fleet.engines.submitit_jobs import SubmititEngine
 
-        return SubmititEngine()
+        return SubmititEngine(folder / "submitit")
     raise UnknownName("engine", name, ENGINES)
 
 

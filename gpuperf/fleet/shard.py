@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from gpuperf.model.contract import Contract
-from gpuperf.model.record import Status
 from gpuperf.model.text import clean_json, shorten
 
 if TYPE_CHECKING:
@@ -38,7 +37,6 @@ HOST = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,251}[A-Za-z0-9])?")
 START = re.compile(rb'^\{"type":"(shard|expected|broken)"', re.MULTILINE)
 
 Fact = str | int | float | bool | None
-Status_ = Status if TYPE_CHECKING else str  # a newer version may have other statuses
 
 
 class Device(msgspec.Struct, frozen=True):
@@ -80,7 +78,7 @@ class Row(msgspec.Struct, tag="row", tag_field="type", gc=False):
     case: str
     device: int
     process: int
-    status: Status_
+    status: str
     time_s: float | None = None
     clock_hz: float | None = None
     reason: str = ""
@@ -177,7 +175,8 @@ def _parse_piece(text: bytes, source: str) -> Piece:
             raise ValueError("has lines that belong to no shard")
         if first.startswith(b'{"type":"expected"'):
             return _checked_expected(_decode(first, Expected))
-        return _decode(first, Broken)
+        broken: Broken = _decode(first, Broken)
+        return broken
     except ValueError as error:
         whose = f"the shard of {host} in {source}" if host else f"a shard in {source}"
         return _broken(host, f"{whose} {shorten(str(error), 200)}", text)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from gpuperf.errors import UsageError
 from gpuperf.fleet.collection import Collection
 from gpuperf.fleet.expectation import Expectation, Shift, refuse_other, shifts_of
 from gpuperf.fleet.grid import Failure, Grid, Unit, grid_of
+from gpuperf.fleet.pairs import PairJudgement, judge_pairs
 from gpuperf.fleet.presence import UNEQUAL, Fault, faults_of, sound_shards
 from gpuperf.fleet.rule import ALL, LEAST_UNITS, FleetRule, Scores, median, score, slowness_of
 
@@ -75,6 +76,7 @@ class Judgement:
     tests: tuple[Summary, ...] = ()
     units: tuple[Unit, ...] = ()
     slowness: NDArray[Any] | None = None
+    pairs: PairJudgement | None = None
     reasons: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -115,6 +117,12 @@ def judge_fleet(
     )
     if not shards or any(fault.kind == UNEQUAL for fault in faults):
         return _concluded(known, notes)
+    if any(shard.head.peer for shard in shards):
+        pairs = judge_pairs(shards, known.expected, rule)
+        known = replace(known, pairs=pairs)
+        shards = tuple(shard for shard in shards if not shard.head.peer)
+    if not shards:
+        return _concluded(known, notes)
     if expectation is not None:
         refuse_other(expectation, shards[0].head)
     else:
@@ -130,8 +138,6 @@ def scored(grid: Grid, rule: FleetRule) -> Scores:
 def _judge_times(
     known: Judgement, grid: Grid, expectation: Expectation | None, notes: list[str]
 ) -> Judgement:
-    from dataclasses import replace
-
     import numpy
 
     scores = scored(grid, known.rule)
@@ -221,8 +227,6 @@ def _summaries(grid: Grid, scores: Scores, shifts: dict[str, Shift]) -> Iterator
 
 def _concluded(known: Judgement, notes: Sequence[str], alone: bool = False) -> Judgement:
     """Return *known* with its outcome, and the reasons for it: the gravest is the outcome."""
-    from dataclasses import replace
-
     reasons = list(_reasons(known, alone))
     order: tuple[Outcome, ...] = ("not comparable", "incomplete", "bad", "inconclusive")
     outcomes = {outcome for outcome, _ in reasons}
@@ -241,11 +245,17 @@ def _reasons(known: Judgement, alone: bool) -> Iterator[tuple[Outcome, str]]:
         yield "incomplete", ", ".join(f"{n} {kind}" for kind, n in counts.items())
     if not known.judged:
         yield "incomplete", "no host can be judged"
-    elif not differing and not any(t.cases for t in known.tests):
+    elif not differing and not known.pairs and not any(t.cases for t in known.tests):
         yield "not comparable", "no case has a time"
     hosts = {bad.unit.host for bad in known.bad}
     if hosts:
         yield "bad", f"{_count(sorted(hosts), 'host')} slow or failing"
+    if known.pairs is not None and known.pairs.missing:
+        first = " with ".join(known.pairs.missing[0])
+        yield "incomplete", f"{_count(known.pairs.missing, 'pair')} missing, {first} among them"
+    if known.pairs is not None and known.pairs.slow:
+        parts = {part.hosts for part in known.pairs.slow}
+        yield "bad", f"{_count(sorted(parts), 'link or host')} slow in tests of pairs"
     slow = [test.test for test in known.tests if test.slow]
     if slow:
         yield "bad", f"the whole fleet is slower than expected in {', '.join(slow[:5])}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from gpuperf.fleet.rule import ALL
@@ -34,6 +35,12 @@ TEST_COLUMNS = (
     Column("detectable"),
     Column("fleet", "vs expected"),
 )
+PAIR_COLUMNS = (
+    Column("link or host", left=True, identity=True),
+    Column("test", left=True, code=True),
+    Column("slower"),
+    Column("p"),
+)
 FAULT_COLUMNS = (
     Column("fault", left=True, identity=True),
     Column("host", left=True),
@@ -44,6 +51,11 @@ RESULT_COLUMNS = (
     Column("rows"),
     Column("exit code"),
     Column("shard", left=True, wrap=40),
+)
+ROUND_COLUMNS = (
+    Column("round", identity=True),
+    Column("host", left=True),
+    Column("peer", left=True),
 )
 ROW_NAMES = ("host", "device", "test", "slower", "p", "clock", "reason")
 
@@ -92,8 +104,20 @@ def judgement_data(judged: Judgement) -> dict[str, Any]:
             }
             for unit, line in zip(judged.units, lines, strict=True)
         ],
+        "pairs": _pairs_data(judged),
         "notes": judged.notes,
     }
+
+
+def _pairs_data(judged: Judgement) -> dict[str, Any] | None:
+    if judged.pairs is None:
+        return None
+    slow = [
+        {"hosts": part.hosts, "test": part.test, "slower": part.slower, "p": part.p}
+        for part in judged.pairs.slow
+    ]
+    missing = [list(pair) for pair in judged.pairs.missing]
+    return {"measured": judged.pairs.pairs, "missing": missing, "slow": slow}
 
 
 def headline(judged: Judgement) -> str:
@@ -112,6 +136,17 @@ def render_results(results: Sequence[HostResult], format: str, screen: Screen = 
     return render([Table(fill(RESULT_COLUMNS, cells), rows=rows)], format, screen)
 
 
+def render_rounds(
+    rounds: Sequence[Sequence[tuple[str, str]]], format: str, screen: Screen = WIDE
+) -> str:
+    """Render the rounds of a tournament, a row for each pair."""
+    rows = [
+        {"round": i, "host": a, "peer": b} for i, pairs in enumerate(rounds, 1) for a, b in pairs
+    ]
+    cells = [[str(row["round"]), str(row["host"]), str(row["peer"])] for row in rows]
+    return render([Table(fill(ROUND_COLUMNS, cells), rows=rows)], format, screen)
+
+
 def _tables(judged: Judgement, most: int) -> list[Table]:
     tables = []
     if judged.faults:
@@ -121,12 +156,16 @@ def _tables(judged: Judgement, most: int) -> list[Table]:
     if devices:
         cells = [_cells(bads) for bads in devices[:most]]
         tables.append(Table(fill(BAD_COLUMNS, cells), notes=_left(len(devices), most)))
+    if judged.pairs is not None and judged.pairs.slow:
+        cells = [
+            [" – ".join(part.hosts), part.test, _percent(part.slower), f"{part.p:.1g}"]
+            for part in judged.pairs.slow[:most]
+        ]
+        tables.append(Table(fill(PAIR_COLUMNS, cells), notes=_left(len(judged.pairs.slow), most)))
     notes = notes_of(*judged.notes, _rule_text(judged))
     if judged.tests:
         cells = [_test_cells(judged, i) for i in range(len(judged.tests))]
         tables.append(Table(fill(TEST_COLUMNS, cells), notes=notes))
-    from dataclasses import replace
-
     tables = tables or [Table(notes=notes)]
     return [replace(tables[0], lead=(headline(judged),)), *tables[1:]]
 
@@ -136,6 +175,10 @@ def _all_findings(judged: Judgement) -> Table:
     rows = [_row(bad) for bad in judged.bad]
     empty = dict.fromkeys(ROW_NAMES, "")
     rows += [empty | {"host": f.host, "reason": f"{f.kind}: {f.message}"} for f in judged.faults]
+    rows += [
+        empty | {"host": " – ".join(p.hosts), "test": p.test, "slower": p.slower, "p": p.p}
+        for p in (judged.pairs.slow if judged.pairs else ())
+    ]
     slow = [t for t in judged.tests if t.slow]
     rows += [empty | {"test": t.test, "slower": t.shift, "reason": "fleet"} for t in slow]
     return Table(rows=rows, names=ROW_NAMES)
@@ -188,13 +231,17 @@ def _test_cells(judged: Judgement, index: int) -> list[str]:
         shorten(test.test, NAME),
         str(test.cases),
         f"{test.scatter * 100:.2f} %" if test.cases else "–",
-        f"{test.detectable * 100:.1f} %" if test.cases else "–",
+        _bounded(test.detectable) if test.cases else "–",
         f"{_percent(test.shift)}{slow}",
     ]
 
 
 def _percent(value: float | None) -> str:
     return "–" if value is None or not math.isfinite(value) else f"{value * 100:+.1f} %"
+
+
+def _bounded(value: float) -> str:
+    return f"{value * 100:.1f} %" if value < 1 else "over 100 %"
 
 
 def _left(count: int, most: int) -> tuple[tuple[str, str], ...]:

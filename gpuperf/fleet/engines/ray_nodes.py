@@ -94,4 +94,4 @@ class RayEngine:
 def _name_of(node: dict[str, Any]) -> str:
     """Return the name of a node: what it was started as, or its host name, or its address."""
     names = (node.get("NodeName"), node.get("NodeManagerHostname"), node.get("NodeManagerAddress"))
-    return next((name for name in names if name and is_host(name)), node["NodeID"])
+    return next((name for name in names if name and is_host(name)), str(node["NodeID"]))

@@ -7,7 +7,6 @@ hosts.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator
 from importlib import import_module
@@ -18,18 +17,19 @@ from gpuperf.errors import CannotMeasure
 from gpuperf.fleet.engines.engine import Answer, Command, Job, run_command
 from gpuperf.model.text import clean, shorten
 
-CLUSTER = "GPUPERF_SUBMITIT"  # variable: `local` runs the jobs on this machine, `slurm` by Slurm
-FOLDER = Path("gpuperf-submitit")
 GRACE_S = 60.0  # what a job may take beside its command, once it runs
 POLL_S = 0.5
 LONGEST_QUEUE_S = 86400.0
 
 
 class SubmititEngine:
-    """An engine that submits a job for each host, to Slurm where there is one."""
+    """An engine that submits a job for each host: to Slurm, or to this machine without Slurm."""
 
-    def __init__(self, cluster: str | None = None, folder: Path = FOLDER) -> None:
-        """Load submitit for *cluster*. Raises: CannotMeasure where it is not installed."""
+    def __init__(self, folder: Path, cluster: str | None = None) -> None:
+        """Load submitit for *cluster* (slurm, local; None for Slurm where it is installed).
+
+        Scripts and logs go to *folder*. Raises: CannotMeasure where submitit is not installed.
+        """
         try:
             self._submitit: Any = import_module("submitit")
         except ImportError:
@@ -37,8 +37,7 @@ class SubmititEngine:
                 "the engine submitit needs the package submitit, which is not installed",
                 "pip install 'gpuperf[submitit]'",
             ) from None
-        self._cluster = cluster or os.environ.get(CLUSTER) or None
-        self._folder = folder
+        self._cluster, self._folder = cluster, folder
 
     def run(self, job: Job) -> Iterator[Answer]:
         """Yield the answer of each host as it comes."""
