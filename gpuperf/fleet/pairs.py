@@ -124,8 +124,9 @@ def slow_parts(
     compared = tests * (len(hosts) + len(times))
     found = []
     noise = {1: _scatter(parts), 2: _scatter(rest)}
-    named = [((host,), float(parts[i])) for i, host in enumerate(hosts)]
-    named += [(pair, float(rest[i])) for i, pair in enumerate(times)]  # type: ignore[misc]
+    named: list[tuple[tuple[str, ...], float]] = []
+    named += [((host,), float(parts[i])) for i, host in enumerate(hosts)]
+    named += [(pair, float(rest[i])) for i, pair in enumerate(times)]
     for names, excess in named:
         p = min(1.0, float(stdtr(HEAVY, -excess / noise[len(names)])) * compared)
         if p <= rule.alpha and excess >= math.log1p(rule.margin):

@@ -157,7 +157,7 @@ def _facts_of(shard: Shard) -> Mapping[str, str]:
     facts |= {f"contract {k}": v for k, v in to_builtins(head.contract).items()}
     shared: dict[str, set[Fact]] = {}
     for device in head.devices:
-        for name, value in (device.hard | device.soft).items():  # type: ignore[operator]
+        for name, value in {**device.hard, **device.soft}.items():
             if name not in VARYING:
                 shared.setdefault(name, set()).add(value)
     for name, values in shared.items():

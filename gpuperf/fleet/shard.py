@@ -16,6 +16,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -32,6 +33,7 @@ LONGEST_LINE = 1 << 20  # bytes; a head with 16 devices has 15 kB
 MOST_ROWS = 200_000  # rows of one shard
 LONGEST_NAME = 253  # characters of a host, as in DNS
 LONGEST_CASE = 500
+LONGEST_REASON = 300  # characters of what is wrong with a shard
 SHORTEST_S, LONGEST_S = 1e-12, 1e9  # limits of a plausible time of a call, in seconds
 HOST = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,251}[A-Za-z0-9])?")
 START = re.compile(rb'^\{"type":"(shard|expected|broken)"', re.MULTILINE)
@@ -158,7 +160,7 @@ def parse_pieces(data: bytes, source: str) -> list[Piece]:
     if before.strip() or not starts:
         reason = "does not begin with a shard" if before.strip() else "is empty"
         pieces.append(_broken("", f"{source} {reason}", before))
-    for start, end in zip(starts, [*starts[1:], len(data)], strict=True):
+    for start, end in pairwise([*starts, len(data)]):
         pieces.append(_parse_piece(data[start:end].rstrip(b"\n") + b"\n", source))
     return pieces
 
@@ -176,10 +178,11 @@ def _parse_piece(text: bytes, source: str) -> Piece:
         if first.startswith(b'{"type":"expected"'):
             return _checked_expected(_decode(first, Expected))
         broken: Broken = _decode(first, Broken)
-        return broken
+        host = broken.host if is_host(broken.host) else ""
+        return Broken(host, shorten(broken.reason, LONGEST_REASON), broken.sha256[:64])
     except ValueError as error:
         whose = f"the shard of {host} in {source}" if host else f"a shard in {source}"
-        return _broken(host, f"{whose} {shorten(str(error), 200)}", text)
+        return _broken(host, f"{whose} {shorten(str(error), LONGEST_REASON)}", text)
 
 
 def _decode(line: bytes, kind: type[Any]) -> Any:
@@ -253,6 +256,8 @@ def _with_columns(head: Head, digest: str, text: bytes, rows: Sequence[Row]) -> 
     """Make a shard of *rows*. Raises: ValueError for rows that do not fit the head."""
     import numpy
 
+    if any(not 0 <= row.device < MOST_ROWS or not 0 <= row.process < MOST_ROWS for row in rows):
+        raise ValueError("has a row of an impossible device or process")
     codes: dict[str, int] = {}
     case = numpy.array([codes.setdefault(row.case, len(codes)) for row in rows], numpy.int32)
     device = numpy.array([row.device for row in rows], numpy.int64)
@@ -263,7 +268,7 @@ def _with_columns(head: Head, digest: str, text: bytes, rows: Sequence[Row]) -> 
         raise ValueError("has a case whose name is too long")
     if not set(device.tolist()) <= {each.index for each in head.devices}:
         raise ValueError("has rows of a device that its head does not name")
-    if rows and not (process.min() >= 0 and process.max() < head.processes):
+    if rows and process.max() >= head.processes:
         raise ValueError("has rows of a process that its head does not count")
     if len(set(zip(case.tolist(), device.tolist(), process.tolist(), strict=True))) < len(rows):
         raise ValueError("has a row twice")
