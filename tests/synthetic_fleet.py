@@ -11,15 +11,7 @@ from typing import Any
 import msgspec
 
 from gpuperf.fleet.collection import EXPECTED, Collection, collect
-from gpuperf.fleet.shard import (
-    Device,
-    Expected,
-    Head,
-    Row,
-    encode_line,
-    encode_shard,
-    parse_pieces,
-)
+from gpuperf.fleet.shard import Device, Expected, Head, Row, encode_line, encode_shard, parse_pieces
 from gpuperf.model.contract import Contract
 
 TESTS = ("copy/torch", "matmul/torch", "h2d/torch")

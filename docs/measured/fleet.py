@@ -1,11 +1,11 @@
 """Count how often the rule of `gpuperf fleet judge` accuses a healthy fleet, and what it detects.
 
 Simulates fleets whose processes scatter as real ones did: 45 fresh processes on one H200, drawn in
-runs of neighbours, with their samples' medians (`tests/data/noise_h200_medians.json`). To these come
-persistent differences between hosts. The functions of `gpuperf.fleet` that judge real shards judge
-them. Then a fleet of 1,000 hosts, 16 tests and 100 rows of each is written, merged and judged by the
-commands themselves, in processes of their own. Seeds are fixed; the seconds are those of the
-machine: `python docs/measured/fleet.py` prints `fleet.txt` again, in some minutes.
+runs of neighbours, each the median of its samples (`tests/data/noise_h200_medians.json`). To these
+come persistent differences between hosts. The functions of `gpuperf.fleet` that judge real shards
+judge them. Then a fleet of 1,000 hosts with 16 tests and 100 rows of each test is written, merged
+and judged by the commands themselves, in processes of their own. Seeds are fixed; the seconds are
+those of the machine: `python docs/measured/fleet.py` prints `fleet.txt` again, in some minutes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ from gpuperf.model.contract import Contract
 
 REAL = Path(__file__).parents[2] / "tests" / "data" / "noise_h200_medians.json"
 RULE = FleetRule()
-FLEETS, TESTS = 200, 16
+FLEETS, TESTS = 1000, 16
+LARGE = 1000  # hosts of a fleet of which a fifth as many are simulated
 LEAST, MOST = 0.05, 0.15  # slowdowns of bad hosts
 Draw = numpy.random.Generator
 
@@ -117,8 +118,8 @@ def rates(fleet: Fleet, fleets: int = FLEETS) -> str:
     upper = binomtest(accusing, fleets).proportion_ci(0.95, method="exact").high
     return (
         f"{fleet.hosts:6d} {fleet.processes:9d} {fleet.noise:>8s} {fleet.whole * 100:7.1f} "
-        f"{fleet.single * 100:7.1f} {accusing:6d}/{fleets} (<= {upper * 100:4.1f} %)"
-        f"{found:7d}/{bad:<5d}{innocent:6d} {numpy.median(least) * 100:10.1f} %"
+        f"{fleet.single * 100:7.1f} {accusing:6d}/{fleets:<4d} (<= {upper * 100:4.1f} %)"
+        f"{found:7d}/{bad:<6d}{innocent:8d} {numpy.median(least) * 100:9.1f} %"
     )
 
 
@@ -175,7 +176,7 @@ def timed(words: list[str]) -> tuple[float, float, int, str]:
 
 
 def large(hosts: int = 1000) -> Iterator[str]:
-    """Merge and judge a fleet of 1.6 million rows by the command line; yield lines of the report."""
+    """Merge and judge 1,600 rows of each of *hosts* by the command line; yield lines of text."""
     with tempfile.TemporaryDirectory() as name:
         folder, merged = Path(name) / "shards", Path(name) / "fleet.jsonl"
         folder.mkdir()
@@ -194,10 +195,16 @@ def large(hosts: int = 1000) -> Iterator[str]:
         yield f"healthy hosts that are named: {len(set(found) - set(slow))}"
 
 
-HEAD = (
-    "hosts processes    noise  whole % single %  healthy fleets that accuse   "
-    "bad hosts   healthy  detectable"
-)
+HEAD = """\
+hosts: of a fleet, each with one device; 1 % of them, or one, are slow where bad hosts are counted
+processes: that measure each of 160 cases; noise: of the processes (real: of one H200; bimodal: 8 %
+slower in a quarter of the processes; heavy: Student's t of 3 degrees of freedom, times 1 %)
+whole, single: standard deviation of what differs between hosts, in all tests and in each, in %
+accuse: healthy fleets in which a host is named, with the upper end of the 95 % interval
+found: bad hosts that are named, slow by 5 to 15 % in all tests or in one; innocent: other hosts
+detectable: the slowdown that the rule says it detects in the noisiest test, in the median fleet
+
+ hosts processes    noise   whole  single  accuse                found      innocent  detectable"""
 FLEETS_SHOWN = (
     *(Fleet(), Fleet(whole=0.002, single=0.001), Fleet(whole=0.008, single=0.003)),
     *(Fleet(processes=5), Fleet(processes=1), Fleet(noise="bimodal"), Fleet(noise="heavy")),
@@ -205,10 +212,10 @@ FLEETS_SHOWN = (
 )
 
 if __name__ == "__main__":
-    print(f"{RULE}; {FLEETS} fleets of {TESTS} tests of 10 cases\n")
+    print(f"{RULE}; fleets of {TESTS} tests of 10 cases\n")
     print(HEAD)
     for each in FLEETS_SHOWN:
-        print(rates(each), flush=True)
+        print(rates(each, FLEETS // 5 if each.hosts >= LARGE else FLEETS), flush=True)
     print()
     for line in large():
         print(line)

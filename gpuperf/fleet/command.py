@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -165,14 +166,29 @@ def run_hosts(
     out: Annotated[
         Path, typer.Option(metavar="PATH", help="Folder for the shards; it must have none yet.")
     ] = Path("gpuperf-fleet"),
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Measure the hosts that the folder --out lacks.")
+    ] = False,
     format: opt.FormatOption = opt.Format.TABLE,
 ) -> int:
     """Measure all hosts of a fleet by an engine, and collect their shards in a folder."""
-    from gpuperf.fleet.session import FleetRun, engine_of, new_fleet_id, program_of, run_fleet
+    from gpuperf.fleet.session import (
+        FleetRun,
+        begin_fleet,
+        engine_of,
+        program_of,
+        rest_of_fleet,
+        run_fleet,
+    )
     from gpuperf.fleet.table import render_results
 
     started = engine_of(engine, out)
-    if hosts is not None:
+    fleet_id = ""
+    if resume:
+        if hosts is not None:
+            raise UsageError("--resume measures the hosts of the folder", "leave out --hosts")
+        fleet_id, names = rest_of_fleet(out)
+    elif hosts is not None:
         names = parse_hosts(hosts)
     elif isinstance(started, NamesHosts):
         names = started.hosts()
@@ -180,7 +196,7 @@ def run_hosts(
         raise UsageError(f"the engine {engine} needs the names of the hosts", "--hosts a,b,c")
     options = ("--devices", devices, "--processes", str(processes))
     words = program_of(program, engine != "ssh")
-    run = FleetRun(suite, names, words, options, new_fleet_id())
+    run = FleetRun(suite, names, words, options, fleet_id or begin_fleet(out, names))
     results = []
     for result in run_fleet(run, started, out, deadline, at_once):
         say(f"{result.host}: {result.reason or f'{result.rows:,} rows'}")
@@ -190,7 +206,7 @@ def run_hosts(
     if lost:
         raise Incomplete(
             f"{len(lost)} of {len(names)} hosts have no whole shard: {', '.join(lost[:5])}",
-            "measure them again into another --out, and merge the folders",
+            f"gpuperf fleet run --resume --out {out} measures them, with the same options",
         )
     return 0
 
@@ -256,11 +272,17 @@ def judge_shards(
     stored = read_expectation(expectation) if expectation else None
     collection = _collection(shards, hosts)
     judged = judge_fleet(collection, FleetRule(), split(allow), stored, one_machine)
-    put(render_judgement(judged, format.value, stdout_screen()))
+    try:
+        put(render_judgement(judged, format.value, stdout_screen()))
+    except BrokenPipeError:  # the exit code is that of the fleet
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     if targets:
         from gpuperf.fleet.chart import draw_fleet
 
-        draw_fleet(judged, targets)
+        try:
+            draw_fleet(judged, targets)
+        except UsageError as error:
+            say(f"no chart was written: {error}")
     return judged.exit_code
 
 

@@ -67,15 +67,21 @@ def _completeness(collection: Collection) -> Iterator[Fault]:
         yield Fault("missing", host, f"{host} has no whole shard")
     for host in sorted(there - wanted):
         yield Fault("unexpected", host, f"{host} is not a host of the fleet that is expected")
-    ours = collection.expected.fleet
+    yield from _stale(collection, collection.expected.fleet)
+
+
+def _stale(collection: Collection, ours: str) -> Iterator[Fault]:
+    """Yield the shards that belong to another fleet run than *ours*, or than most others."""
     if len(collection.fleets) > 1:
         names = ", ".join(collection.fleets[:MOST_NAMED])
         yield Fault("stale", "", f"the files come from several fleet runs: {names}")
+    runs = Counter(shard.head.fleet for shard in collection.shards)
+    usual = ours or max(runs, key=lambda run: (runs[run], run), default="")
     for shard in collection.shards:
-        if ours and shard.head.fleet != ours:
-            other = shard.head.fleet or "no fleet run"
-            message = f"the shard of {shard.head.host} is of {other}, and not of the run {ours}"
-            yield Fault("stale", shard.head.host, shorten(message, 300))
+        if shard.head.fleet != usual:
+            host, other = shard.head.host, shard.head.fleet or "no fleet run"
+            message = f"the shard of {host} is of {other}, and not of {usual or 'no fleet run'}"
+            yield Fault("stale", host, shorten(message, 300))
 
 
 def _doubled(collection: Collection) -> Iterator[Fault]:

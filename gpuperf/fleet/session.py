@@ -11,7 +11,7 @@ from pathlib import Path
 
 from gpuperf.errors import UnknownName, UsageError
 from gpuperf.files import read_regular, write_atomically
-from gpuperf.fleet.collection import EXPECTED, SUFFIX
+from gpuperf.fleet.collection import EXPECTED, SUFFIX, read_collection
 from gpuperf.fleet.engines.engine import Answer, Engine, Job
 from gpuperf.fleet.shard import Broken, Expected, Shard, encode_line, parse_pieces
 from gpuperf.model.text import clean, shorten
@@ -101,17 +101,44 @@ def engine_of(name: str, folder: Path) -> Engine:
     raise UnknownName("engine", name, ENGINES)
 
 
+def begin_fleet(folder: Path, hosts: Sequence[str]) -> str:
+    """Write the expected *hosts* to *folder*, so that a lost shard is noticed; return a new id.
+
+    Raises: UsageError where *folder* already has shards or cannot be written.
+    """
+    if folder.is_dir() and any(folder.glob(f"*{SUFFIX}")):
+        raise UsageError(
+            f"{folder} already has shards",
+            "choose another --out, or measure the hosts that it lacks with --resume",
+        )
+    fleet = new_fleet_id()
+    _write(folder / EXPECTED, encode_line(Expected(tuple(sorted(hosts)), fleet)))
+    return fleet
+
+
+def rest_of_fleet(folder: Path) -> tuple[str, tuple[str, ...]]:
+    """Return the id of the fleet run in *folder*, and its hosts without a whole shard.
+
+    Raises: UsageError for a folder without a fleet run, or with a complete one.
+    """
+    collection = read_collection([folder])
+    if collection.expected is None:
+        raise UsageError(f"{folder} has no fleet run", "leave out --resume to begin one")
+    unsound = {broken.host for broken in collection.broken}
+    whole = {shard.head.host for shard in collection.shards} - unsound
+    hosts = tuple(host for host in collection.expected.hosts if host not in whole)
+    if not hosts:
+        raise UsageError(f"{folder} has a whole shard of each host", "gpuperf fleet judge")
+    return collection.expected.fleet, hosts
+
+
 def run_fleet(
     run: FleetRun, engine: Engine, folder: Path, deadline_s: float, at_once: int
 ) -> Iterator[HostResult]:
     """Run the unit on each host, write the shards to *folder*, and yield each host's result.
 
-    The expected hosts are written first, so that a lost shard is noticed later. Raises: UsageError
-    where *folder* already has shards or cannot be written.
+    Raises: UsageError where *folder* cannot be written.
     """
-    if folder.is_dir() and any(folder.glob(f"*{SUFFIX}")):
-        raise UsageError(f"{folder} already has shards", "choose another --out")
-    _write(folder / EXPECTED, encode_line(Expected(tuple(sorted(run.hosts)), run.fleet)))
     job = Job(run.hosts, run.words, run.stdin(), deadline_s, at_once)
     for answer in engine.run(job):
         yield _kept(answer, run, folder)

@@ -98,6 +98,23 @@ def test_each_host_that_fails_is_said_and_missing(at: CommandLine) -> None:
     assert ("broken", "lies") in kinds
 
 
+def test_a_fleet_run_is_resumed_with_the_hosts_that_it_lacks(at: CommandLine) -> None:
+    assert run(at, "a,cut,dies").code == 4
+    before = (at.folder / "shards" / "a.jsonl").read_bytes()
+    (at.folder / "unit.py").write_text(UNIT.replace('"dies"', '"no"').replace('"cut"', '"no"'))
+    words = ("--program", program(at), "--out", "shards", "--format", "json")
+    ended = at.within("fleet", "run", "--resume", *words)
+    assert ended.code == 0, ended.err
+    assert [r["host"] for r in json.loads(ended.out)] == ["cut", "dies"]
+    assert (at.folder / "shards" / "a.jsonl").read_bytes() == before
+    report = json.loads(at.within("fleet", "judge", "shards", "--format", "json").out)
+    assert (report["faults"], report["hosts_judged"]) == ([], 3)
+    again = at.within("fleet", "run", "--resume", *words)
+    assert "a whole shard of each host" in again.err
+    assert at.within("fleet", "run", "--resume", "--hosts", "a", *words).code == 2
+    assert at.within("fleet", "run", "--resume", "--out", "nowhere").code == 2
+
+
 def test_a_suite_of_the_user_reaches_each_host(at: CommandLine) -> None:
     (at.folder / "mine.toml").write_text('schema = 1\n[[case]]\nop = "copy"\n')
     assert run(at, "a", "--suite", "./mine.toml").code == 0
@@ -238,11 +255,12 @@ def submitit_folder(tmp_path: Path) -> Iterator[Path]:
 @needs("submitit")
 def test_submitit_runs_the_unit_as_jobs(at: CommandLine, submitit_folder: Path) -> None:
     from gpuperf.fleet.engines.submitit_jobs import SubmititEngine
-    from gpuperf.fleet.session import FleetRun, program_of, run_fleet
+    from gpuperf.fleet.session import FleetRun, begin_fleet, program_of, run_fleet
 
     engine = SubmititEngine(submitit_folder, cluster="local")
     words = program_of(program(at), True)
-    fleet = FleetRun("screen", ("a", "b", "dies"), words, (), "one")
+    hosts = ("a", "b", "dies")
+    fleet = FleetRun("screen", hosts, words, (), begin_fleet(at.folder / "shards", hosts))
     results = {r.host: r for r in run_fleet(fleet, engine, at.folder / "shards", 60, 2)}
     assert {host: result.rows for host, result in results.items()} == {"a": 27, "b": 27, "dies": 0}
     assert "no device 'cuda:0'" in results["dies"].reason

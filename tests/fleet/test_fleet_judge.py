@@ -198,7 +198,9 @@ def test_a_stale_shard_does_not_stand_for_a_lost_one() -> None:
     report = judge_fleet(collect([*pieces, Expected(NAMES, "today")]), RULE)
     assert report.outcome == "incomplete"
     (fault,) = report.faults
-    assert fault.message == "the shard of node04 is of yesterday, and not of the run today"
+    assert fault.message == "the shard of node04 is of yesterday, and not of today"
+    unknown = judge_fleet(collect([*pieces, Expected(NAMES)]), RULE)
+    assert [f.message for f in unknown.faults] == [fault.message]
 
 
 def test_a_case_that_fails_on_one_host_accuses_it() -> None:
@@ -238,8 +240,7 @@ def test_a_fleet_without_any_time_is_not_comparable() -> None:
         of = head(name)
         texts.append(
             encode_shard(
-                of,
-                [msgspec.structs.replace(r, status="crashed", time_s=None) for r in rows(of)],
+                of, [msgspec.structs.replace(r, status="crashed", time_s=None) for r in rows(of)]
             )
         )
     assert judged(texts).outcome == "not comparable"
@@ -321,6 +322,18 @@ def test_the_command_prints_the_bad_hosts_and_draws_them(at: CommandLine) -> Non
     assert "slower than the peers" in drawn
 
 
+def test_the_exit_code_is_that_of_the_fleet_also_without_a_chart_or_a_reader(
+    at: CommandLine,
+) -> None:
+    ended = at.within("fleet", "judge", "shards", "--chart", "nowhere/map.svg")
+    assert ended.code == 1
+    assert "no chart was written" in ended.err
+    with at.start("fleet", "judge", "shards", "--format", "json") as process:
+        assert process.stdout is not None
+        process.stdout.close()
+        assert process.wait(60) == 1
+
+
 def test_every_format_has_the_bad_hosts(at: CommandLine) -> None:
     data = json.loads(at.within("fleet", "judge", "shards", "--format", "json").out)
     assert (data["outcome"], data["hosts_judged"]) == ("bad", 24)
@@ -330,9 +343,10 @@ def test_every_format_has_the_bad_hosts(at: CommandLine) -> None:
     csv = at.within("fleet", "judge", "shards", "--format", "csv").out.splitlines()
     assert csv[0] == "host,device,test,slower,p,clock,reason"
     assert csv[1].startswith("node07,0,matmul/torch,0.")
-    assert "| node07 | 0 | <code>matmul/torch</code> | +" in at.within(
-        "fleet", "judge", "shards", "--format", "md"
-    ).out
+    assert (
+        "| node07 | 0 | <code>matmul/torch</code> | +"
+        in at.within("fleet", "judge", "shards", "--format", "md").out
+    )
 
 
 def test_a_merged_file_is_judged_like_its_shards(at: CommandLine) -> None:
@@ -358,8 +372,8 @@ def test_hostile_texts_reach_no_terminal_and_no_spreadsheet(tmp_path: Path) -> N
     texts = {name: shard(name) for name in NAMES}
     texts["node03"] = shard("node03", soft=SOFT | {"driver": evil})
     written(tmp_path / "shards", texts)
-    for format in ("table", "json", "csv", "md"):
-        ended = at.within("fleet", "judge", "shards", "--format", format)
+    for form in ("table", "json", "csv", "md"):
+        ended = at.within("fleet", "judge", "shards", "--format", form)
         assert ended.code == 3
         assert "\x1b" not in ended.out + ended.err
         assert "\x07" not in ended.out + ended.err

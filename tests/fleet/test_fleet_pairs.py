@@ -5,7 +5,9 @@ from __future__ import annotations
 import itertools
 import json
 import random
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from command_line import CommandLine
@@ -35,7 +37,12 @@ def test_a_tournament_needs_two_hosts(hosts: list[str]) -> None:
         tournament(hosts)
 
 
-def times(seed: int, links: dict[Pair, float] = {}, hosts: dict[str, float] = {}) -> dict:  # type: ignore[type-arg]
+NONE: Mapping[Any, float] = {}
+
+
+def times(
+    seed: int, links: Mapping[Pair, float] = NONE, hosts: Mapping[str, float] = NONE
+) -> dict[Pair, float]:
     draw = random.Random(seed)
     return {
         (a, b): draw.gauss(0, 0.005) + links.get((a, b), 0) + hosts.get(a, 0) + hosts.get(b, 0)
