@@ -23,7 +23,7 @@ NAMES = tuple(f"node{i:02d}" for i in range(24))
 
 def head(host: str, devices: int = 1, **changes: Any) -> Head:
     """The head of a shard of *devices* H200s, with *changes* to its fields."""
-    processes = changes.get("processes", 3)
+    processes = changes.get("processes", 5)
     hard, soft = changes.pop("hard", HARD), changes.pop("soft", SOFT)
     plain = Head(
         host=host,

@@ -1,11 +1,13 @@
 """Count how often the rule of `gpuperf fleet judge` accuses a healthy fleet, and what it detects.
 
-Simulates fleets whose processes scatter as real ones did: 45 fresh processes on one H200, drawn in
-runs of neighbours, each the median of its samples (`tests/data/noise_h200_medians.json`). To these
-come persistent differences between hosts. The functions of `gpuperf.fleet` that judge real shards
-judge them. Then a fleet of 1,000 hosts with 16 tests and 100 rows of each test is written, merged
-and judged by the commands themselves, in processes of their own. Seeds are fixed; the seconds are
-those of the machine: `python docs/measured/fleet.py` prints `fleet.txt` again, in some minutes.
+Simulates fleets whose processes scatter as real ones did, each the median of its samples, drawn in
+runs of neighbours: 45 fresh processes on one H200 that were not paced, so that clocks carried over
+(`tests/data/noise_h200_medians.json`), and 20 in which gpuperf measured (`h200-noise.jsonl.gz`). To
+these come persistent differences between hosts. The functions of `gpuperf.fleet` that judge real
+shards judge them. Then a fleet of 1,000 hosts with 16 tests and 100 rows of each test is written,
+merged and judged by the commands themselves, in processes of their own. Seeds are fixed; the
+seconds are those of the machine: `python docs/measured/fleet.py` prints `fleet.txt` again, in ten
+minutes.
 """
 
 from __future__ import annotations
@@ -17,18 +19,20 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy
 from scipy.stats import binomtest
 
-from gpuperf.fleet.rule import FleetRule, faster_half, score, slowness_of
+from gpuperf.fleet.rule import FleetRule, judge_processes
 from gpuperf.fleet.shard import Device, Head, Row, encode_shard
 from gpuperf.model.contract import Contract
+from gpuperf.run.store import read_run
 
 REAL = Path(__file__).parents[2] / "tests" / "data" / "noise_h200_medians.json"
+PACED = Path(__file__).parent / "h200-noise.jsonl.gz"
 RULE = FleetRule()
 FLEETS, TESTS = 1000, 16
 LARGE = 1000  # hosts of a fleet of which a fifth as many are simulated
@@ -38,66 +42,82 @@ Draw = numpy.random.Generator
 
 @dataclass(frozen=True)
 class Fleet:
-    """A fleet of hosts with one device, and how it is measured: cases of each test in so many
+    """A fleet of hosts with one device, and how it is measured: tests, and cases of each in so many
     processes. `whole` and `single` are the standard deviations of the persistent differences
     between hosts, of all tests and of each."""
 
     hosts: int = 200
+    tests: int = 16
     cases: int = 10
     processes: int = 10
     whole: float = 0.004
     single: float = 0.002
-    noise: str = "real"
+    noise: str = "unpaced"
 
 
-def pool() -> Any:
-    """Return the log medians of the real processes, less those of their workload: (45, 12)."""
+def unpaced() -> Any:
+    """Return the log medians of the 45 real processes, less those of their workload: (45, 12)."""
     medians = json.loads(REAL.read_text())["medians_us"]
     logs = numpy.log(numpy.array(list(medians.values()))).T
     return logs - numpy.median(logs, axis=0)
 
 
-POOL = pool()
+def paced() -> Any:
+    """Return the same of the 20 processes in which gpuperf measured 13 cases: (20, 13)."""
+    medians: dict[str, dict[int, float]] = {}
+    for record in read_run(PACED).records:
+        assert record.samples is not None
+        medians.setdefault(record.case.id, {})[record.pass_index] = record.samples.median_s
+    rows = [[of[i] for i in sorted(of)] for of in medians.values()]
+    logs = numpy.log(numpy.array(rows)).T
+    return logs - numpy.median(logs, axis=0)
+
+
+POOLS = {"unpaced": unpaced(), "paced": paced()}
 
 
 def process_logs(draw: Draw, fleet: Fleet) -> Any:
     """Draw the logs of each process of each host in each test and case: (hosts, tests, cases,
     processes). A test has the cases of as many workloads, all of the same process."""
-    shape = (fleet.hosts, TESTS, fleet.cases, fleet.processes)
+    shape = (fleet.hosts, fleet.tests, fleet.cases, fleet.processes)
     if fleet.noise == "bimodal":  # an 8 % slow mode in a quarter of the processes of a case
         return draw.normal(0, 0.005, shape) + 0.08 * (draw.random(shape) < 0.25)
     if fleet.noise == "heavy":
         return 0.01 * draw.standard_t(3, shape)
-    rows, columns = POOL.shape
-    starts = draw.integers(0, rows, (fleet.hosts, TESTS, -(-fleet.processes // 4)))
+    pool = POOLS[fleet.noise]
+    rows, columns = pool.shape
+    starts = draw.integers(0, rows, (fleet.hosts, fleet.tests, -(-fleet.processes // 4)))
     runs = (starts[..., None] + numpy.arange(4)) % rows
-    picked = runs.reshape(fleet.hosts, TESTS, -1)[..., : fleet.processes]
-    workloads = numpy.array([draw.permutation(columns) for _ in range(TESTS)])
+    picked = runs.reshape(fleet.hosts, fleet.tests, -1)[..., : fleet.processes]
+    workloads = numpy.array([draw.permutation(columns) for _ in range(fleet.tests)])
     workloads = numpy.tile(workloads, (1, -(-fleet.cases // columns)))[:, : fleet.cases]
-    return POOL[picked[:, :, None, :], workloads[None, :, :, None]]
+    return pool[picked[:, :, None, :], workloads[None, :, :, None]]
 
 
 def simulate(draw: Draw, fleet: Fleet, bad: int) -> tuple[Any, dict[int, set[int]]]:
-    """Draw a fleet with *bad* slow hosts; return its logs (hosts, cases) and their slow tests.
+    """Draw a fleet with *bad* slow hosts; return its logs (hosts, cases,
+    processes) and their slow tests.
 
     A bad host is slow by 5 to 15 % against its healthy peers, in all tests or in a single one.
     """
     host = draw.normal(0, fleet.whole, (fleet.hosts, 1))
-    offsets = host + draw.normal(0, fleet.single, (fleet.hosts, TESTS))
+    offsets = host + draw.normal(0, fleet.single, (fleet.hosts, fleet.tests))
     slow: dict[int, set[int]] = {}
     for i in draw.permutation(fleet.hosts)[:bad]:
-        tests = set(range(TESTS)) if draw.random() < 0.5 else {int(draw.integers(TESTS))}
+        tests = (
+            set(range(fleet.tests)) if draw.random() < 0.5 else {int(draw.integers(fleet.tests))}
+        )
         slow[int(i)] = tests
         amount = numpy.log1p(draw.uniform(LEAST, MOST))
         offsets[i, sorted(tests)] = amount
-    logs = faster_half(process_logs(draw, fleet)) + offsets[:, :, None]
-    return logs.reshape(fleet.hosts, -1), slow
+    logs = process_logs(draw, fleet) + offsets[:, :, None, None]
+    return logs.reshape(fleet.hosts, -1, fleet.processes), slow
 
 
 def judge(logs: Any, fleet: Fleet) -> tuple[Any, float]:
     """Return which hosts are slow in which test, and the slowdown that is detected."""
-    test_of_case = numpy.repeat(numpy.arange(TESTS), fleet.cases)
-    scores = score(slowness_of(logs, test_of_case, TESTS), RULE)
+    test_of_case = numpy.repeat(numpy.arange(fleet.tests), fleet.cases)
+    scores = judge_processes(logs, test_of_case, fleet.tests, RULE)
     return scores.slow(RULE), float(numpy.expm1(scores.detectable[:-1].max()))
 
 
@@ -117,8 +137,9 @@ def rates(fleet: Fleet, fleets: int = FLEETS) -> str:
         innocent += int(verdicts.any(axis=1).sum()) - sum(bool(verdicts[h].any()) for h in slow)
     upper = binomtest(accusing, fleets).proportion_ci(0.95, method="exact").high
     return (
-        f"{fleet.hosts:6d} {fleet.processes:9d} {fleet.noise:>8s} {fleet.whole * 100:7.1f} "
-        f"{fleet.single * 100:7.1f} {accusing:6d}/{fleets:<4d} (<= {upper * 100:4.1f} %)"
+        f"{fleet.hosts:6d} {fleet.tests:5d} {fleet.cases:5d} {fleet.processes:9d} "
+        f"{fleet.noise:>8s} {fleet.whole * 100:6.1f} {fleet.single * 100:6.1f} "
+        f"{accusing:6d}/{fleets:<4d} (<= {upper * 100:4.1f} %)"
         f"{found:7d}/{bad:<6d}{innocent:8d} {numpy.median(least) * 100:9.1f} %"
     )
 
@@ -197,23 +218,31 @@ def large(hosts: int = 1000) -> Iterator[str]:
 
 HEAD = """\
 hosts: of a fleet, each with one device; 1 % of them, or one, are slow where bad hosts are counted
-processes: that measure each of 160 cases; noise: of the processes (real: of one H200; bimodal: 8 %
-slower in a quarter of the processes; heavy: Student's t of 3 degrees of freedom, times 1 %)
+noise: of the processes. unpaced: of one H200, clocks carried over; paced: of gpuperf on one H200;
+  bimodal: 8 % slower in a quarter of the processes; heavy: Student's t of 3 degrees, times 1 %
 whole, single: standard deviation of what differs between hosts, in all tests and in each, in %
 accuse: healthy fleets in which a host is named, with the upper end of the 95 % interval
 found: bad hosts that are named, slow by 5 to 15 % in all tests or in one; innocent: other hosts
 detectable: the slowdown that the rule says it detects in the noisiest test, in the median fleet
-
- hosts processes    noise   whole  single  accuse                found      innocent  detectable"""
+"""
+COLUMNS = (
+    " hosts tests cases processes    noise  whole single accuse                found  "
+    "innocent detectable"
+)
+SMALL = Fleet(tests=5, cases=3, processes=5)  # what the suite `screen` has
 FLEETS_SHOWN = (
     *(Fleet(), Fleet(whole=0.002, single=0.001), Fleet(whole=0.008, single=0.003)),
-    *(Fleet(processes=5), Fleet(processes=1), Fleet(noise="bimodal"), Fleet(noise="heavy")),
+    *(Fleet(processes=5), Fleet(processes=20), Fleet(noise="bimodal"), Fleet(noise="heavy")),
+    *(SMALL, replace(SMALL, processes=10), replace(SMALL, processes=20)),
+    *(Fleet(noise="paced"), replace(SMALL, noise="paced"), replace(SMALL, noise="paced", cases=1)),
+    *(replace(SMALL, noise="paced", whole=0.002, single=0.001),),
     *(Fleet(hosts=n) for n in (3, 4, 8, 16, 50, 1000)),
 )
 
+
 if __name__ == "__main__":
-    print(f"{RULE}; fleets of {TESTS} tests of 10 cases\n")
-    print(HEAD)
+    print(f"{RULE}; simulated\n")
+    print(f"{HEAD}\n{COLUMNS}")
     for each in FLEETS_SHOWN:
         print(rates(each, FLEETS // 5 if each.hosts >= LARGE else FLEETS), flush=True)
     print()

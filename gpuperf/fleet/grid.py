@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from gpuperf.fleet.rule import faster_half, median
+from gpuperf.fleet.rule import fastest, median
 from gpuperf.fleet.shard import Shard
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-MOST_CELLS = 200_000_000  # devices times cases: 1.6 GB of times
+MOST_CELLS = 100_000_000  # devices times cases times processes: 0.8 GB of times
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,8 @@ class Failure:
 
 @dataclass(frozen=True)
 class Grid:
-    """The times of a fleet: `logs` of seconds and `clock_hz` have the shape (units, cases).
+    """The times of a fleet: `processes` has the logs of seconds in the shape (units, cases,
+    processes); `logs`, their fastest third, and `clock_hz` have the shape (units, cases).
 
     NaN marks a case without a time. `test_of_case` is the place of each case's test in `tests`.
     """
@@ -45,6 +46,7 @@ class Grid:
     cases: tuple[str, ...]
     tests: tuple[str, ...]
     test_of_case: NDArray[Any]
+    processes: NDArray[Any]
     logs: NDArray[Any]
     clock_hz: NDArray[Any]
     failures: tuple[Failure, ...]
@@ -56,7 +58,7 @@ def name_of_test(case: str) -> str:
 
 
 def grid_of(shards: Sequence[Shard]) -> Grid:
-    """Return the grid of *shards*, all of which have the same cases.
+    """Return the grid of *shards*, all of which have the same cases and numbers of processes.
 
     Raises: ValueError for more devices and cases than memory has room for.
     """
@@ -64,10 +66,11 @@ def grid_of(shards: Sequence[Shard]) -> Grid:
 
     cases = tuple(sorted(shards[0].cases)) if shards else ()
     units = tuple(Unit(s.head.host, d.index) for s in shards for d in s.head.devices)
-    if len(units) * len(cases) > MOST_CELLS:
+    processes = shards[0].head.processes if shards else 1
+    if len(units) * len(cases) * processes > MOST_CELLS:
         raise ValueError(f"{len(units):,} devices with {len(cases):,} cases are too many")
     tests = tuple(dict.fromkeys(map(name_of_test, cases)))
-    logs = numpy.full((len(units), len(cases)), math.nan)
+    cube = numpy.full((len(units), len(cases), processes), math.nan)
     clocks = numpy.full((len(units), len(cases)), math.nan)
     failures: list[Failure] = []
     first = 0
@@ -75,13 +78,14 @@ def grid_of(shards: Sequence[Shard]) -> Grid:
         rows = slice(first, first + len(shard.head.devices))
         places = {case: i for i, case in enumerate(cases)}
         columns = numpy.array([places[case] for case in shard.cases], int)
-        logs[rows, columns] = faster_half(numpy.log(_cube(shard, shard.time_s)))
+        cube[rows, columns] = numpy.log(_cube(shard, shard.time_s))
         clocks[rows, columns] = _clock_of(shard)
         failures += _failures_of(shard, first, columns)
         first = rows.stop
     place_of_test = {test: i for i, test in enumerate(tests)}
     test_of_case = numpy.array([place_of_test[name_of_test(case)] for case in cases], int)
-    return Grid(units, cases, tests, test_of_case, logs, clocks, tuple(failures))
+    logs = fastest(cube)
+    return Grid(units, cases, tests, test_of_case, cube, logs, clocks, tuple(failures))
 
 
 def _cube(shard: Shard, values: NDArray[Any]) -> NDArray[Any]:

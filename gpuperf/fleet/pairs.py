@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gpuperf.fleet.grid import name_of_test
-from gpuperf.fleet.rule import FleetRule, faster_half, median
+from gpuperf.fleet.rule import FleetRule, fastest, median
 from gpuperf.fleet.shard import Shard
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def _logs_of(shard: Shard) -> Mapping[str, float]:
         means = []
         for code in codes:
             times = shard.time_s[shard.case == code]
-            means.append(float(faster_half(numpy.log(times)[None, :])[0]))
+            means.append(float(fastest(numpy.log(times)[None, :])[0]))
         known = [mean for mean in means if math.isfinite(mean)]
         if known:
             logs[test] = sum(known) / len(known)

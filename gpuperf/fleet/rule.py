@@ -1,16 +1,19 @@
 """Judge which devices of a fleet are slow in which test, from the times of all of them.
 
-- Reduce: a case on a device is the mean of the faster half of its processes (a slow mode that a
-  minority of the processes meets does not count), as a logarithm. Less the median over all devices
-  it is the slowness of the case; the slowness of a test is the median over its cases, and that of a
-  device as a whole the median over all cases.
+- Reduce: a case on a device is the mean of the fastest third of its processes, as a logarithm: a
+  bad device is slow in all of them, while a slow mode of healthy devices may last for several. Less
+  the median over all devices it is the slowness of the case; the slowness of a test is the median
+  over its cases, and that of a device as a whole the median over all tests.
 - Scatter: the noise between devices of a test is the larger one of two robust estimates, the median
   absolute deviation and the distance of the 80 % quantile from the median. A fifth of the devices
   may be bad before they hide each other. It is at least the median over all tests.
-- Judge: a device is slow in a test if its slowness exceeds `margin`, and is improbable as noise.
-  The p value is of Student's t, whose few degrees of freedom (`HEAVY` at most, and fewer for few
-  devices) cover tails that are heavier than normal. Bonferroni's correction over all devices and
-  tests bounds the probability that a healthy fleet accuses any device by `alpha`.
+- Floor: nine tenths of all processes are slower than the fastest one of their device by less than
+  this. A slowdown that single processes often show is no evidence, and with fewer than
+  `LEAST_PROCESSES` processes there is none.
+- Judge: a device is slow in a test if its slowness exceeds `margin` and the floor, and is not
+  probable as noise. The p value is of Student's t, whose few degrees of freedom (`HEAVY` at most,
+  and fewer for few devices) cover tails that are heavier than normal. Bonferroni's correction over
+  all devices and tests bounds the probability that a healthy fleet accuses any device by `alpha`.
 
 docs/measured/fleet.txt has the error rates, simulated by docs/measured/fleet.py.
 """
@@ -29,6 +32,8 @@ NORMAL_Q80 = 0.8416  # its 80 % quantile, in standard deviations
 EFFICIENCY = 0.37  # of the MAD against the standard deviation (Huber, Robust Statistics, 1981)
 HEAVY = 20.0  # degrees of freedom that t has at most
 LEAST_QUANTILE = 10  # devices from which on a single bad one leaves the 80 % quantile alone
+LEAST_PROCESSES = 5  # fewer may all meet a slow mode that lasts; simulated
+COMMON = 0.9  # share of the processes below the floor
 LEAST_UNITS = 3  # of two devices neither is the odd one
 ALL = "all tests"  # the name of the slowness of a device as a whole
 
@@ -50,39 +55,71 @@ class Scores:
     """The slowness of each unit (a device of a host) in each test, as log ratios to the peers.
 
     `slowness` and `p` (after Bonferroni's correction) have the shape (units, tests + 1); the last
-    column is for all tests. `scatter` and `detectable` (the least log ratio that is detected) have
-    one value a column.
+    column is for all tests. `scatter`, `floor` and `detectable` (the least log ratio that is
+    detected) have one value a column.
     """
 
     slowness: NDArray[Any]
     p: NDArray[Any]
     scatter: NDArray[Any]
+    floor: NDArray[Any]
     detectable: NDArray[Any]
 
     def slow(self, rule: FleetRule) -> NDArray[Any]:
         """Return whether each unit is slow in each test."""
         import numpy
 
-        verdict: NDArray[Any] = (self.p <= rule.alpha) & (
-            numpy.nan_to_num(self.slowness, nan=-math.inf) >= math.log1p(rule.margin)
-        )
+        least = numpy.maximum(self.floor, math.log1p(rule.margin))
+        known = numpy.nan_to_num(self.slowness, nan=-math.inf)
+        verdict: NDArray[Any] = (self.p <= rule.alpha) & (known >= least)
         return verdict
 
 
-def faster_half(logs: NDArray[Any]) -> NDArray[Any]:
-    """Return the mean of the faster half of the values along the last axis, without NaN.
+def judge_processes(
+    cube: NDArray[Any], test_of_case: NDArray[Any], tests: int, rule: FleetRule
+) -> Scores:
+    """Judge the log times *cube* (units, cases, processes), whose cases belong to *tests* tests."""
+    logs = fastest(cube)
+    floor = process_floor(cube, logs, test_of_case, tests)
+    return score(slowness_of(logs, test_of_case, tests), floor, rule)
 
-    An odd number of values has its middle one in the half. All NaN give NaN.
+
+def fastest(logs: NDArray[Any]) -> NDArray[Any]:
+    """Return the mean of the fastest third of the values along the last axis, at least of one.
+
+    NaN do not count, and all NaN give NaN.
     """
     import numpy
 
     ordered = numpy.sort(logs, axis=-1)  # NaN come last
     counts = numpy.isfinite(ordered).sum(axis=-1)
-    places = numpy.arange(logs.shape[-1])
-    inside = places < ((counts + 1) // 2)[..., None]
-    sums = numpy.where(inside, ordered, 0.0).sum(axis=-1)
-    halves = (counts + 1) // 2
-    return numpy.where(counts > 0, sums / numpy.maximum(halves, 1), math.nan)
+    taken = numpy.maximum(counts // 3, 1)
+    inside = numpy.arange(logs.shape[-1]) < taken[..., None]
+    sums = numpy.where(inside & (counts > 0)[..., None], ordered, 0.0).sum(axis=-1)
+    return numpy.where(counts > 0, sums / taken, math.nan)
+
+
+def process_floor(
+    cube: NDArray[Any], logs: NDArray[Any], test_of_case: NDArray[Any], tests: int
+) -> NDArray[Any]:
+    """Return for each test, and for all, how much slower than the fastest process of their device
+    nine tenths of the processes are at most; infinity for too few processes.
+
+    *logs* (units, cases) are the reduced times of *cube* (units, cases, processes).
+    """
+    import numpy
+
+    units, _, processes = cube.shape
+    if processes < LEAST_PROCESSES:
+        return numpy.full(tests + 1, math.inf)
+    rows = numpy.moveaxis(cube - median(logs, 0)[None, :, None], 1, 2).reshape(-1, cube.shape[1])
+    columns = [median(rows[:, test_of_case == test], 1) for test in range(tests)]
+    by_test = numpy.column_stack(columns)
+    whole = numpy.column_stack([by_test, median(by_test, 1)])
+    by_unit = whole.reshape(units, processes, tests + 1)
+    least = numpy.where(numpy.isnan(by_unit), math.inf, by_unit).min(axis=1, keepdims=True)
+    excess = (by_unit - least).reshape(-1, tests + 1)
+    return numpy.array([_quantile(column, COMMON) for column in excess.T])
 
 
 def slowness_of(logs: NDArray[Any], test_of_case: NDArray[Any], tests: int) -> NDArray[Any]:
@@ -98,12 +135,8 @@ def slowness_of(logs: NDArray[Any], test_of_case: NDArray[Any], tests: int) -> N
     return numpy.column_stack([by_test, median(by_test, 1)])
 
 
-def score(slowness: NDArray[Any], rule: FleetRule, pooled: int | None = None) -> Scores:
-    """Judge *slowness* (units, tests + 1) by *rule*.
-
-    *pooled* is the number of independent tests whose scatter estimates are joined for few units;
-    None for all.
-    """
+def score(slowness: NDArray[Any], floor: NDArray[Any], rule: FleetRule) -> Scores:
+    """Judge *slowness* (units, tests + 1) by *rule*, with a *floor* for each column."""
     import numpy
     from scipy.special import stdtr, stdtrit
 
@@ -113,16 +146,16 @@ def score(slowness: NDArray[Any], rule: FleetRule, pooled: int | None = None) ->
     common = median(own[None, :-1], 1)[0] if columns > 1 else own[0]
     scatter = numpy.maximum(own, common)
     scatter = numpy.maximum(scatter, 1e-9)
-    freedom = _freedom(units, columns - 1 if pooled is None else pooled)
+    freedom = _freedom(units, columns - 1)
     compared = max(1, int(numpy.isfinite(slowness).sum()))
     with numpy.errstate(invalid="ignore"):
         p = stdtr(freedom, -centred / scatter) * compared
     p = numpy.where(numpy.isfinite(slowness), numpy.minimum(p, 1.0), 1.0)
     critical = -float(stdtrit(freedom, rule.alpha / compared))
-    least = numpy.maximum(critical * scatter, math.log1p(rule.margin))
+    least = numpy.maximum(numpy.maximum(critical * scatter, floor), math.log1p(rule.margin))
     # Beyond the threshold by this much, noise hides a slowdown in 1 - power of the cases.
     missed = float(stdtrit(HEAVY, rule.power)) * scatter
-    return Scores(centred, p, scatter, least + missed)
+    return Scores(centred, p, scatter, floor, least + missed)
 
 
 def _freedom(units: int, tests: int) -> float:

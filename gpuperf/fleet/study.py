@@ -14,7 +14,16 @@ from gpuperf.fleet.expectation import Expectation, Shift, refuse_other, shifts_o
 from gpuperf.fleet.grid import Failure, Grid, Unit, grid_of
 from gpuperf.fleet.pairs import PairJudgement, judge_pairs
 from gpuperf.fleet.presence import UNEQUAL, Fault, faults_of, sound_shards
-from gpuperf.fleet.rule import ALL, LEAST_UNITS, FleetRule, Scores, median, score, slowness_of
+from gpuperf.fleet.rule import (
+    ALL,
+    LEAST_PROCESSES,
+    LEAST_UNITS,
+    FleetRule,
+    Scores,
+    judge_processes,
+    median,
+    slowness_of,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -28,6 +37,10 @@ EXIT_CODES: dict[Outcome, int] = {
     "incomplete": 4,
 }
 NO_PEERS = "two devices or fewer have no peers: give --expectation FILE, or judge more hosts"
+FEW_PROCESSES = (
+    f"fewer than {LEAST_PROCESSES} processes do not show the noise between processes, so no device "
+    "is judged as slow: measure with more --processes"
+)
 NO_EXPECTATION = "no --expectation was given, so a fleet that is slow as a whole is not detected"
 
 
@@ -132,7 +145,7 @@ def judge_fleet(
 
 def scored(grid: Grid, rule: FleetRule) -> Scores:
     """Return the scores of the devices of *grid*."""
-    return score(slowness_of(grid.logs, grid.test_of_case, len(grid.tests)), rule)
+    return judge_processes(grid.processes, grid.test_of_case, len(grid.tests), rule)
 
 
 def _judge_times(
@@ -149,6 +162,8 @@ def _judge_times(
     bad += _failed_units(grid)
     if alone:
         notes.append(NO_PEERS)
+    if grid.processes.shape[2] < LEAST_PROCESSES:
+        notes.append(FEW_PROCESSES)
     judged = replace(
         known,
         bad=tuple(bad),

@@ -97,7 +97,7 @@ def test_the_command_merges_and_reports_what_is_wrong(tmp_path: Path) -> None:
     at = CommandLine.at(tmp_path)
     written(tmp_path / "shards", {name: shard(name) for name in NAMES[:3]}, NAMES[:3])
     ended = at.within("fleet", "merge", "shards", "--out", "all.jsonl")
-    assert (ended.code, ended.out) == (0, "3 hosts, 81 rows: all.jsonl\n")
+    assert (ended.code, ended.out) == (0, "3 hosts, 135 rows: all.jsonl\n")
     again = at.within("fleet", "merge", "all.jsonl", "shards", "--out", "again.jsonl")
     assert again.code == 0
     assert "the shard of node01 was read twice, and counts once" in again.err

@@ -70,7 +70,7 @@ def test_a_local_fleet_is_run_and_judged(at: CommandLine) -> None:
     ended = run(at, "a,b,c")
     assert ended.code == 0, ended.err
     assert [(r["host"], r["rows"], r["reason"]) for r in json.loads(ended.out)] == [
-        (host, 27, "") for host in "abc"
+        (host, 45, "") for host in "abc"
     ]
     judged = at.within("fleet", "judge", "shards")
     assert "3 of 3 expected hosts judged" in judged.out
@@ -159,6 +159,15 @@ def test_no_word_is_read_by_the_remote_shell(fake_ssh: Path, tmp_path: Path) -> 
     assert not (tmp_path / "owned").exists()
 
 
+def test_hosts_end_when_nobody_waits_for_them_any_more(fake_ssh: Path) -> None:
+    job = Job(("a", "b", "c"), lambda host: ["sleep", "0" if host == "a" else "77"], b"", 90, 2)
+    answers = SshEngine().run(job)
+    assert next(answers).host == "a"
+    begin = time.monotonic()
+    answers.close()  # type: ignore[attr-defined]
+    assert time.monotonic() - begin < 10
+
+
 def test_ssh_that_is_missing_is_said() -> None:
     with pytest.raises(CannotMeasure, match="the program ssh is not installed"):
         SshEngine("no-such-ssh")
@@ -242,7 +251,7 @@ def test_ray_runs_the_unit_on_each_of_three_nodes(at: CommandLine) -> None:
     assert done.returncode == 0, done.stderr
     results = json.loads(done.stdout[done.stdout.index("[\n") :])
     assert {(r["host"], r["rows"], r["reason"]) for r in results} == {
-        (host, 27, "") for host in ("n0", "n1", "n2")
+        (host, 45, "") for host in ("n0", "n1", "n2")
     }
     assert "3 of 3 expected hosts judged" in at.within("fleet", "judge", "shards").out
 
@@ -262,7 +271,7 @@ def test_submitit_runs_the_unit_as_jobs(at: CommandLine, submitit_folder: Path) 
     hosts = ("a", "b", "dies")
     fleet = FleetRun("screen", hosts, words, (), begin_fleet(at.folder / "shards", hosts))
     results = {r.host: r for r in run_fleet(fleet, engine, at.folder / "shards", 60, 2)}
-    assert {host: result.rows for host, result in results.items()} == {"a": 27, "b": 27, "dies": 0}
+    assert {host: result.rows for host, result in results.items()} == {"a": 45, "b": 45, "dies": 0}
     assert "no device 'cuda:0'" in results["dies"].reason
     report = json.loads(at.within("fleet", "judge", "shards", "--format", "json").out)
     assert [(f["kind"], f["host"]) for f in report["faults"]] == [("missing", "dies")]

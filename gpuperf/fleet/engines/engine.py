@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -71,8 +72,8 @@ class Command:
     deadline_s: float
 
 
-def run_command(host: str, command: Command) -> Answer:
-    """Run *command* without a shell, in a process group that ends at the deadline."""
+def run_command(host: str, command: Command, stop: threading.Event | None = None) -> Answer:
+    """Run *command* without a shell, in a process group that ends at the deadline, or at *stop*."""
     words = (command.words[0] or sys.executable, *command.words[1:])
     with ExitStack() as held:
         given, out, err = (held.enter_context(tempfile.TemporaryFile()) for _ in range(3))
@@ -85,12 +86,18 @@ def run_command(host: str, command: Command) -> Answer:
         except OSError as error:
             reason = f"{words[0]!r} cannot be started: {error.strerror}"
             return Answer(host, code=127, reason=reason)
-        reason = _wait(process, out, command.deadline_s)
+        reason = _wait(process, out, command.deadline_s, stop)
         return Answer(host, _start_of(out), _end_of(err), process.returncode, reason)
 
 
-def _wait(process: subprocess.Popen[bytes], out: IO[bytes], deadline_s: float) -> str:
-    """Wait for *process*; end it, and return why, at the deadline or if it writes too much."""
+def _wait(
+    process: subprocess.Popen[bytes],
+    out: IO[bytes],
+    deadline_s: float,
+    stop: threading.Event | None,
+) -> str:
+    """Wait for *process*; end it, and return why, at the deadline, at *stop*, or if it writes too
+    much."""
     reason = ""
     waited = 0.0
     try:
@@ -102,6 +109,8 @@ def _wait(process: subprocess.Popen[bytes], out: IO[bytes], deadline_s: float) -
                 waited += POLL_S
             if waited > deadline_s:
                 reason = f"it did not end within {deadline_s:g} s"
+            elif stop is not None and stop.is_set():
+                reason = "it was interrupted"
             elif os.fstat(out.fileno()).st_size > MOST_STDOUT:
                 reason = f"it wrote over {MOST_STDOUT >> 20} MiB"
             if reason:
