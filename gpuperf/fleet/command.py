@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from gpuperf.errors import Incomplete, UnknownName, UsageError
+from gpuperf.errors import Incomplete, UsageError
 from gpuperf.files import write_atomically
 from gpuperf.fleet.collection import (
     Collection,
@@ -19,11 +19,18 @@ from gpuperf.fleet.collection import (
     read_collection,
     with_expected,
 )
-from gpuperf.fleet.engines.engine import NamesHosts
+from gpuperf.fleet.engines.command import (
+    DevicesOption,
+    NamedHosts,
+    Processes,
+    SuiteName,
+    print_manifest,
+    run_hosts,
+)
 from gpuperf.fleet.rule import FleetRule
 from gpuperf.show.screen import put, stdout_screen
 from gpuperf.verb import options as opt
-from gpuperf.verb.parse import seconds_between, split
+from gpuperf.verb.parse import split
 from gpuperf.verb.progress import say
 
 Shards = Annotated[
@@ -52,21 +59,6 @@ FleetId = Annotated[
         "--fleet", metavar="ID", help="Id of the fleet run, which all of its shards share."
     ),
 ]
-SuiteName = Annotated[
-    str, typer.Option("--suite", help="Suite to measure: screen, ci, quick, full, or a file.")
-]
-DevicesOption = Annotated[
-    str, typer.Option("--devices", help="Devices of the host: all (GPUs), cpu, or indices as 0,1.")
-]
-Processes = Annotated[
-    int,
-    typer.Option(
-        "--processes",
-        min=1,
-        max=100,
-        help="Number of processes that measure the suite on each device.",
-    ),
-]
 ShardFile = Annotated[
     Path | None,
     typer.Option(
@@ -76,29 +68,14 @@ ShardFile = Annotated[
         show_default=False,
     ),
 ]
-NamedHosts = Annotated[
-    str,
-    typer.Option(
-        "--hosts",
-        metavar="NAME,…",
-        help="Hosts of the fleet, joined by commas, or @FILE with one host a line.",
-    ),
-]
 OneMachine = Annotated[
     bool, typer.Option("--one-machine", help="Accept hosts that are one machine, as in tests.")
-]
-ProgramOption = Annotated[
-    str | None,
-    typer.Option(
-        "--program",
-        metavar="COMMAND",
-        help="The command gpuperf on the hosts, such as /opt/venv/bin/gpuperf.",
-        show_default=False,
-    ),
 ]
 LONGEST_ID = 64  # characters of the id of a fleet run
 
 fleet = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+fleet.command("run")(run_hosts)
+fleet.command("manifest")(print_manifest)
 
 
 @fleet.command("unit")
@@ -132,83 +109,6 @@ def measure_this_host(
         write_file(target, data)
         say(f"shard: {target}")
     return unit_exit_code(outcomes)
-
-
-@fleet.command("run")
-def run_hosts(
-    hosts: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME,…",
-            help="Hosts to measure, joined by commas, or @FILE with one host a line (default for "
-            "ray: all nodes).",
-            show_default=False,
-        ),
-    ] = None,
-    engine: Annotated[
-        str, typer.Option(help="What starts the unit on the hosts: local, ssh, ray or submitit.")
-    ] = "local",
-    suite: SuiteName = "screen",
-    devices: DevicesOption = "all",
-    processes: Processes = 5,
-    program: ProgramOption = None,
-    deadline: Annotated[
-        float,
-        typer.Option(
-            parser=seconds_between("deadline", 1.0, 86400.0),
-            metavar="DURATION",
-            help="End a host that has not answered after this long, in seconds, or as 30min.",
-        ),
-    ] = 1800.0,
-    at_once: Annotated[
-        int, typer.Option(min=1, max=1000, help="Number of hosts that ssh measures at a time.")
-    ] = 32,
-    out: Annotated[
-        Path, typer.Option(metavar="PATH", help="Folder for the shards; it must have none yet.")
-    ] = Path("gpuperf-fleet"),
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Measure the hosts that the folder --out lacks.")
-    ] = False,
-    format: opt.FormatOption = opt.Format.TABLE,
-) -> int:
-    """Measure all hosts of a fleet by an engine, and collect their shards in a folder."""
-    from gpuperf.fleet.session import (
-        FleetRun,
-        begin_fleet,
-        engine_of,
-        program_of,
-        rest_of_fleet,
-        run_fleet,
-    )
-    from gpuperf.fleet.table import render_results
-
-    started = engine_of(engine, out)
-    fleet_id = ""
-    if resume:
-        if hosts is not None:
-            raise UsageError("--resume measures the hosts of the folder", "leave out --hosts")
-        fleet_id, names = rest_of_fleet(out)
-    elif hosts is not None:
-        names = parse_hosts(hosts)
-    elif isinstance(started, NamesHosts):
-        names = started.hosts()
-    else:
-        raise UsageError(f"the engine {engine} needs the names of the hosts", "--hosts a,b,c")
-    options = ("--devices", devices, "--processes", str(processes))
-    words = program_of(program, engine != "ssh")
-    run = FleetRun(suite, names, words, options, fleet_id or begin_fleet(out, names))
-    results = []
-    for result in run_fleet(run, started, out, deadline, at_once):
-        say(f"{result.host}: {result.reason or f'{result.rows:,} rows'}")
-        results.append(result)
-    put(render_results(results, format.value, stdout_screen()))
-    lost = [result.host for result in results if result.reason]
-    if lost:
-        raise Incomplete(
-            f"{len(lost)} of {len(names)} hosts have no whole shard: {', '.join(lost[:5])}",
-            f"gpuperf fleet run --resume --out {out} measures them, with the same options",
-        )
-    return 0
 
 
 @fleet.command("merge")
@@ -327,55 +227,6 @@ def schedule_pairs(hosts: NamedHosts, format: opt.FormatOption = opt.Format.TABL
     if len(names) < 2:
         raise UsageError("pairs need two hosts or more", "--hosts a,b,c,d")
     put(render_rounds(tournament(names), format.value, stdout_screen()))
-    return 0
-
-
-@fleet.command("manifest")
-def print_manifest(
-    system: Annotated[str, typer.Argument(metavar="SYSTEM", help="slurm or kubernetes.")],
-    hosts: NamedHosts,
-    suite: SuiteName = "screen",
-    devices: DevicesOption = "all",
-    processes: Processes = 5,
-    program: ProgramOption = None,
-    folder: Annotated[
-        str, typer.Option(help="Folder for the shards, which all hosts share (Slurm).")
-    ] = "gpuperf-fleet",
-    name: Annotated[str, typer.Option(help="Name of the job.")] = "gpuperf-fleet",
-    gpus: Annotated[int, typer.Option(min=0, max=64, help="Number of GPUs of a host.")] = 0,
-    minutes: Annotated[
-        int, typer.Option(min=1, max=10_000, help="Time limit of the job, in minutes.")
-    ] = 60,
-    partition: Annotated[str, typer.Option(help="Partition of Slurm.")] = "",
-    account: Annotated[str, typer.Option(help="Account of Slurm.")] = "",
-    image: Annotated[str, typer.Option(help="Image of the containers (Kubernetes).")] = "",
-    volume: Annotated[
-        str, typer.Option(help="Persistent volume claim for the shards (Kubernetes).")
-    ] = "",
-    namespace: Annotated[str, typer.Option(help="Namespace of the job (Kubernetes).")] = "",
-) -> int:
-    """Print a job file that measures every host once: a Slurm script or a Kubernetes Job."""
-    from gpuperf.fleet.manifest import SYSTEMS, Manifest, kubernetes_job, slurm_script
-    from gpuperf.fleet.session import new_fleet_id, program_of
-
-    if system not in SYSTEMS:
-        raise UnknownName("system", system, SYSTEMS)
-    named = ["--suite", suite, "--devices", devices, "--processes", str(processes)]
-    words = (*program_of(program, False), "fleet", "unit", *named, "--fleet", new_fleet_id())
-    manifest = Manifest(
-        hosts=parse_hosts(hosts),
-        words=words,
-        folder=folder,
-        name=name,
-        gpus=gpus,
-        minutes=minutes,
-        partition=partition,
-        account=account,
-        image=image,
-        volume=volume,
-        namespace=namespace,
-    )
-    put(slurm_script(manifest) if system == "slurm" else kubernetes_job(manifest))
     return 0
 
 

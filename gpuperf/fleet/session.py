@@ -42,7 +42,6 @@ class FleetRun:
         """Return the suite, if it is a file; built-in ones are on each host."""
         if self.suite in suites():
             return b""
-        load_suite(self.suite)  # raises before a host starts
         return read_regular(self.suite, LARGEST_FILE)
 
 
@@ -99,6 +98,11 @@ def engine_of(name: str, folder: Path) -> Engine:
 
         return SubmititEngine(folder / "submitit")
     raise UnknownName("engine", name, ENGINES)
+
+
+def check_suite(name: str) -> None:
+    """Load the suite *name* before a host starts. Raises: UsageError."""
+    load_suite(name)
 
 
 def begin_fleet(folder: Path, hosts: Sequence[str]) -> str:
