@@ -7,4 +7,5 @@ VERB = Verb(
     "Measure the hosts of a fleet, and name the bad ones.",
     "gpuperf.fleet.command:fleet",
     group=True,
+    measures=True,
 )

@@ -43,8 +43,9 @@ def faults_of(collection: Collection, allowed: Sequence[str], one_machine: bool)
     """
     faults = [*_completeness(collection), *_doubled(collection)]
     faults += _identity(collection, one_machine)
-    alone = [shard for shard in collection.shards if not shard.head.peer]
-    pairs = [shard for shard in collection.shards if shard.head.peer]
+    sound = sound_shards(collection, faults)  # an intruder must not keep the others from judging
+    alone = [shard for shard in sound if not shard.head.peer]
+    pairs = [shard for shard in sound if shard.head.peer]
     faults += differences(alone, allowed if alone else ())
     return [*faults, *differences(pairs, () if alone else allowed)]
 
@@ -73,7 +74,7 @@ def _completeness(collection: Collection) -> Iterator[Fault]:
 def _stale(collection: Collection, ours: str) -> Iterator[Fault]:
     """Yield the shards that belong to another fleet run than *ours*, or than most others."""
     if len(collection.fleets) > 1:
-        names = ", ".join(collection.fleets[:MOST_NAMED])
+        names = shorten(", ".join(collection.fleets[:MOST_NAMED]), 300)
         yield Fault("stale", "", f"the files come from several fleet runs: {names}")
     runs = Counter(shard.head.fleet for shard in collection.shards)
     usual = ours or max(runs, key=lambda run: (runs[run], run), default="")

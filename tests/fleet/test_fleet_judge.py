@@ -104,6 +104,13 @@ def test_a_shard_of_nobody_is_unexpected() -> None:
     assert report.judged == 24
 
 
+def test_an_intruder_does_not_keep_the_others_from_being_judged() -> None:
+    texts = fleet({"node07": {"slow": {"all": 0.1}}})
+    report = judged([*texts, shard("intruder", soft=SOFT | {"driver": "1"})])
+    assert report.outcome == "incomplete"
+    assert {bad.unit.host for bad in report.bad} == {"node07"}
+
+
 def test_two_shards_of_a_host_are_doubled() -> None:
     report = judged([*fleet(), shard("node05", {"all": -0.2})])
     assert report.outcome == "incomplete"
@@ -370,6 +377,12 @@ def test_the_expectation_is_written_by_a_good_fleet_alone(at: CommandLine) -> No
     assert (made.code, made.out) == (0, "24 devices, 9 cases: e.json\n")
     ended = at.within("fleet", "judge", "shards", "--expectation", "e.json")
     assert ended.code == 0, ended.out
+
+
+def test_an_option_that_is_given_twice_is_refused(at: CommandLine) -> None:
+    ended = at.within("fleet", "judge", "shards", "--hosts", "a", "--hosts", "b")
+    assert ended.code == 2
+    assert "--hosts is given twice" in ended.err
 
 
 def test_hostile_texts_reach_no_terminal_and_no_spreadsheet(tmp_path: Path) -> None:
