@@ -12,6 +12,7 @@ minutes.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import subprocess
@@ -26,6 +27,7 @@ from typing import Any
 import numpy
 from scipy.stats import binomtest
 
+from gpuperf.fleet.pairs import judge_test
 from gpuperf.fleet.rule import FleetRule, judge_processes
 from gpuperf.fleet.shard import Device, Head, Row, encode_shard
 from gpuperf.model.contract import Contract
@@ -35,6 +37,7 @@ REAL = Path(__file__).parents[2] / "tests" / "data" / "noise_h200_medians.json"
 PACED = Path(__file__).parent / "h200-noise.jsonl.gz"
 RULE = FleetRule()
 FLEETS, TESTS = 1000, 16
+PAIRED = 300  # tournaments
 LARGE = 1000  # hosts of a fleet of which a fifth as many are simulated
 LEAST, MOST = 0.05, 0.15  # slowdowns of bad hosts
 Draw = numpy.random.Generator
@@ -144,6 +147,30 @@ def rates(fleet: Fleet, fleets: int = FLEETS) -> str:
     )
 
 
+def pair_rates(hosts: int, noise: str, tournaments: int) -> str:
+    """Return a line: how many healthy tournaments accuse a link or a host, and how many slow links
+    are detected. Each pair has 3 cases in 5 processes; links differ by 0.3 %."""
+    draw = numpy.random.default_rng(26)
+    names = [f"node{i:02d}" for i in range(hosts)]
+    pairs = list(itertools.combinations(names, 2))
+    fleet = Fleet(hosts=len(pairs), tests=1, cases=3, processes=5, noise=noise)
+    accusing = found = innocent = 0
+    for _ in range(tournaments):
+        healthy, other = (
+            process_logs(draw, fleet)[:, 0].mean(1) + draw.normal(0, 0.003, (len(pairs), 1))
+            for _ in range(2)
+        )
+        accusing += bool(judge_test("t", dict(zip(pairs, healthy, strict=True)), RULE).slow)
+        slow = int(draw.integers(len(pairs)))
+        other[slow] += numpy.log1p(draw.uniform(LEAST, MOST))
+        named = judge_test("t", dict(zip(pairs, other, strict=True)), RULE).slow
+        found += any(part.hosts == pairs[slow] for part in named)
+        innocent += sum(part.hosts != pairs[slow] for part in named)
+    return (
+        f"{hosts:6d} {noise:>8s} {accusing:6d}/{tournaments} {found:6d}/{tournaments} {innocent:8d}"
+    )
+
+
 def write_fleet(folder: Path, hosts: int) -> tuple[list[str], list[str]]:
     """Write the shards of *hosts* hosts, of which 1 % are slow; return all names and the slow ones.
 
@@ -245,6 +272,11 @@ if __name__ == "__main__":
     print(f"{HEAD}\n{COLUMNS}")
     for each in FLEETS_SHOWN:
         print(rates(each, FLEETS // 5 if each.hosts >= LARGE else FLEETS), flush=True)
+    print("\ntournaments of pairs, one link slow by 5 to 15 %")
+    print(" hosts    noise  accuse       found  innocent")
+    for kind in POOLS:
+        for hosts in (4, 8, 32):
+            print(pair_rates(hosts, kind, PAIRED), flush=True)
     print()
     for line in large():
         print(line)

@@ -12,12 +12,12 @@ does not accuse its links.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gpuperf.fleet.grid import name_of_test
-from gpuperf.fleet.rule import FleetRule, fastest, median
+from gpuperf.fleet.rule import HEAVY, FleetRule, fastest, median, process_floor
 from gpuperf.fleet.shard import Shard
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 Pair = tuple[str, str]
 LEAST_HOSTS = 4  # of three hosts, each pair shares its link with the rest of both hosts
 ROUNDS = 20  # of the fit of hosts by medians, which settles in a few
-HEAVY = 20.0  # degrees of freedom of t, as in the rule of hosts
 
 
 @dataclass(frozen=True)
@@ -40,12 +39,27 @@ class SlowPart:
 
 
 @dataclass(frozen=True)
+class PairTest:
+    """A test of pairs: its slow links and hosts, the slowest first, and the least log ratio of a
+    link that is detected."""
+
+    test: str
+    slow: tuple[SlowPart, ...]
+    detectable: float
+
+
+@dataclass(frozen=True)
 class PairJudgement:
-    """What the pair tests say: pairs that are missing, and slow links and hosts."""
+    """What the tests of pairs say, with the number of pairs, and the pairs that are missing."""
 
     pairs: int
     missing: tuple[Pair, ...]
-    slow: tuple[SlowPart, ...]
+    tests: tuple[PairTest, ...]
+
+    @property
+    def slow(self) -> tuple[SlowPart, ...]:
+        """Slow links and hosts of all tests."""
+        return tuple(part for test in self.tests for part in test.slow)
 
 
 def tournament(hosts: Sequence[str]) -> tuple[tuple[Pair, ...], ...]:
@@ -70,68 +84,88 @@ def tournament(hosts: Sequence[str]) -> tuple[tuple[Pair, ...], ...]:
 def judge_pairs(shards: Sequence[Shard], hosts: Sequence[str], rule: FleetRule) -> PairJudgement:
     """Judge the shards of pairs among *shards*, of which each pair of *hosts* must be there."""
     shards = [shard for shard in shards if shard.head.peer]
-    times: dict[str, dict[Pair, list[float]]] = {}
-    for shard in shards:
-        for test, log in _logs_of(shard).items():
-            pair = _ordered(shard.head.host, shard.head.peer)
-            times.setdefault(test, {}).setdefault(pair, []).append(log)
-    there = {_ordered(shard.head.host, shard.head.peer) for shard in shards}
     rounds = tournament(hosts) if len(hosts) > 1 else ()
     wanted = {_ordered(*pair) for each in rounds for pair in each}
-    slow: list[SlowPart] = []
-    for test, of_pairs in sorted(times.items()):
-        measured = {p: min(logs) for p, logs in of_pairs.items() if p in wanted}
-        slow += slow_parts(measured, test, rule, len(times))
-    return PairJudgement(len(there & wanted), tuple(sorted(wanted - there)), tuple(slow))
+    logs: dict[str, dict[Pair, NDArray[Any]]] = {}
+    for shard in shards:
+        pair = _ordered(shard.head.host, shard.head.peer)
+        for test, of_processes in _logs_of(shard).items() if pair in wanted else ():
+            logs.setdefault(test, {})[pair] = of_processes
+    there = {_ordered(shard.head.host, shard.head.peer) for shard in shards}
+    judged = [
+        judge_test(test, of_pairs, rule, len(logs)) for test, of_pairs in sorted(logs.items())
+    ]
+    return PairJudgement(len(there & wanted), tuple(sorted(wanted - there)), tuple(judged))
 
 
 def _ordered(one: str, other: str) -> Pair:
     return (one, other) if one < other else (other, one)
 
 
-def _logs_of(shard: Shard) -> Mapping[str, float]:
-    """Return the mean log time of each test of *shard*, over its cases and devices."""
+def _logs_of(shard: Shard) -> Mapping[str, NDArray[Any]]:
+    """Return the log time of each process of *shard* in each test: the mean over its cases and
+    devices, without those that have a process without a time."""
     import numpy
 
-    places: dict[str, list[int]] = {}
+    rows: dict[str, list[NDArray[Any]]] = {}
     for code, case in enumerate(shard.cases):
-        places.setdefault(name_of_test(case), []).append(code)
-    logs: dict[str, float] = {}
-    for test, codes in places.items():
-        means = []
-        for code in codes:
-            times = shard.time_s[shard.case == code]
-            means.append(float(fastest(numpy.log(times)[None, :])[0]))
-        known = [mean for mean in means if math.isfinite(mean)]
-        if known:
-            logs[test] = sum(known) / len(known)
-    return logs
+        for device in shard.head.devices:
+            here = (shard.case == code) & (shard.device == device.index)
+            logs = numpy.log(shard.time_s[here][numpy.argsort(shard.process[here])])
+            if numpy.isfinite(logs).all():
+                rows.setdefault(name_of_test(case), []).append(logs)
+    return {test: numpy.mean(logs, axis=0) for test, logs in rows.items()}
 
 
-def slow_parts(
-    times: Mapping[Pair, float], test: str, rule: FleetRule, tests: int = 1
-) -> list[SlowPart]:
-    """Return the hosts and links that are slow in the log *times* of pairs, the slowest first.
+def judge_test(
+    test: str, logs: Mapping[Pair, NDArray[Any]], rule: FleetRule, tests: int = 1
+) -> PairTest:
+    """Judge one test from the *logs* of the times of each pair's processes.
 
     *tests* is the number of tests over which the error rate of the rule is shared.
     """
+    import numpy
+
+    hosts = sorted({host for pair in logs for host in pair})
+    if len(hosts) < LEAST_HOSTS:
+        return PairTest(test, (), math.inf)
+    cube = numpy.array(list(logs.values()))[:, None, :]
+    times = fastest(cube)
+    floor = float(process_floor(cube, times, numpy.zeros(1, int), 1)[0])
+    parts, rest = _fit(dict(zip(logs, times[:, 0].tolist(), strict=True)), hosts)
+    compared = tests * (len(hosts) + len(logs))
+    least = max(floor, math.log1p(rule.margin))
+    slow = [*_slow([(host,) for host in hosts], parts, test, rule, compared, least)]
+    slow += _slow(list(logs), rest, test, rule, compared, least)
+    slow.sort(key=lambda part: -part.slower)
+    return PairTest(test, tuple(slow), _detectable(rest, rule, compared, least))
+
+
+def _slow(
+    names: Sequence[tuple[str, ...]],
+    excess: NDArray[Any],
+    test: str,
+    rule: FleetRule,
+    compared: int,
+    least: float,
+) -> Iterator[SlowPart]:
+    """Yield those of *names* whose *excess* is over *least*, and improbable as noise."""
     from scipy.special import stdtr
 
-    hosts = sorted({host for pair in times for host in pair})
-    if len(hosts) < LEAST_HOSTS:
-        return []
-    parts, rest = _fit(times, hosts)
-    compared = tests * (len(hosts) + len(times))
-    found = []
-    noise = {1: _scatter(parts), 2: _scatter(rest)}
-    named: list[tuple[tuple[str, ...], float]] = []
-    named += [((host,), float(parts[i])) for i, host in enumerate(hosts)]
-    named += [(pair, float(rest[i])) for i, pair in enumerate(times)]
-    for names, excess in named:
-        p = min(1.0, float(stdtr(HEAVY, -excess / noise[len(names)])) * compared)
-        if p <= rule.alpha and excess >= math.log1p(rule.margin):
-            found.append(SlowPart(names, test, math.expm1(excess), p))
-    return sorted(found, key=lambda part: -part.slower)
+    noise = _scatter(excess)
+    for name, log in zip(names, excess.tolist(), strict=True):
+        p = min(1.0, float(stdtr(HEAVY, -log / noise)) * compared)
+        if p <= rule.alpha and log >= least:
+            yield SlowPart(name, test, math.expm1(log), p)
+
+
+def _detectable(rest: NDArray[Any], rule: FleetRule, compared: int, least: float) -> float:
+    """Return the least log ratio of a link that is detected with the power of the rule."""
+    from scipy.special import stdtrit
+
+    noise = _scatter(rest)
+    critical = -float(stdtrit(HEAVY, rule.alpha / compared)) * noise
+    return max(critical, least) + float(stdtrit(HEAVY, rule.power)) * noise
 
 
 def _fit(times: Mapping[Pair, float], hosts: Sequence[str]) -> tuple[NDArray[Any], NDArray[Any]]:

@@ -66,6 +66,7 @@ def _completeness(collection: Collection) -> Iterator[Fault]:
     # Shards of pairs alone are complete by their pairs, which `judge_pairs` checks.
     for host in sorted(wanted - alone) if alone or not there else ():
         yield Fault("missing", host, f"{host} has no whole shard")
+    there |= {shard.head.peer for shard in collection.shards if shard.head.peer}
     for host in sorted(there - wanted):
         yield Fault("unexpected", host, f"{host} is not a host of the fleet that is expected")
     yield from _stale(collection, collection.expected.fleet)
@@ -86,7 +87,8 @@ def _stale(collection: Collection, ours: str) -> Iterator[Fault]:
 
 
 def _doubled(collection: Collection) -> Iterator[Fault]:
-    pairs = Counter((shard.head.host, shard.head.peer) for shard in collection.shards)
+    ends = ((shard.head.host, shard.head.peer) for shard in collection.shards)
+    pairs = Counter((min(a, b), max(a, b)) if b else (a, b) for a, b in ends)
     for (host, peer), count in sorted(pairs.items()):
         if count > 1:
             whose = _with_peer(host, peer)

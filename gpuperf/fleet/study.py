@@ -13,7 +13,7 @@ from gpuperf.fleet.collection import Collection
 from gpuperf.fleet.expectation import Expectation, Shift, refuse_other, shifts_of
 from gpuperf.fleet.grid import Failure, Grid, Unit, grid_of
 from gpuperf.fleet.pairs import PairJudgement, judge_pairs
-from gpuperf.fleet.presence import UNEQUAL, Fault, faults_of, sound_shards
+from gpuperf.fleet.presence import MOST_NAMED, UNEQUAL, Fault, faults_of, sound_shards
 from gpuperf.fleet.rule import (
     ALL,
     LEAST_PROCESSES,
@@ -251,6 +251,7 @@ def _concluded(known: Judgement, notes: Sequence[str], alone: bool = False) -> J
 
 
 def _reasons(known: Judgement, alone: bool) -> Iterator[tuple[Outcome, str]]:
+    """Yield each outcome that is not good, with its reason."""
     differing = [fault for fault in known.faults if fault.kind == UNEQUAL]
     others = [fault for fault in known.faults if fault.kind != UNEQUAL]
     if differing:
@@ -262,23 +263,37 @@ def _reasons(known: Judgement, alone: bool) -> Iterator[tuple[Outcome, str]]:
         yield "incomplete", "no host can be judged"
     elif not differing and not known.pairs and not any(t.cases for t in known.tests):
         yield "not comparable", "no case has a time"
+    if known.pairs is not None:
+        yield from _reasons_of_pairs(known.pairs, known.rule)
+    yield from _reasons_of_tests(known, alone)
+
+
+def _reasons_of_tests(known: Judgement, alone: bool) -> Iterator[tuple[Outcome, str]]:
     hosts = {bad.unit.host for bad in known.bad}
     if hosts:
         yield "bad", f"{_count(sorted(hosts), 'host')} slow or failing"
-    if known.pairs is not None and known.pairs.missing:
-        first = " with ".join(known.pairs.missing[0])
-        yield "incomplete", f"{_count(known.pairs.missing, 'pair')} missing, {first} among them"
-    if known.pairs is not None and known.pairs.slow:
-        parts = {part.hosts for part in known.pairs.slow}
-        yield "bad", f"{_count(sorted(parts), 'link or host')} slow in tests of pairs"
     slow = [test.test for test in known.tests if test.slow]
     if slow:
-        yield "bad", f"the whole fleet is slower than expected in {', '.join(slow[:5])}"
+        yield "bad", f"the whole fleet is slower than expected in {', '.join(slow[:MOST_NAMED])}"
     limit = known.rule.slow
     blind = [t.test for t in known.tests if t.cases and t.detectable > limit]
     if alone or (blind and not hosts and not slow):
-        which = "no device has peers" if alone else f"too much noise in {', '.join(blind[:5])}"
+        noisy = f"too much noise in {', '.join(blind[:MOST_NAMED])}"
+        which = "no device has peers" if alone else noisy
         yield "inconclusive", f"{which}: a slowdown of {limit * 100:g} % could be missed"
+
+
+def _reasons_of_pairs(pairs: PairJudgement, rule: FleetRule) -> Iterator[tuple[Outcome, str]]:
+    if pairs.missing:
+        first = " with ".join(pairs.missing[0])
+        yield "incomplete", f"{_count(pairs.missing, 'pair')} missing, {first} among them"
+    if pairs.slow:
+        parts = {part.hosts for part in pairs.slow}
+        yield "bad", f"{_count(sorted(parts), 'link or host')} slow in tests of pairs"
+    blind = [t.test for t in pairs.tests if t.detectable > math.log1p(rule.slow)]
+    if blind and not pairs.slow:
+        noisy = f"too much noise in pairs of {', '.join(blind[:MOST_NAMED])}"
+        yield "inconclusive", f"{noisy}: a slow link could be missed"
 
 
 def _count(things: Sequence[object], noun: str) -> str:

@@ -117,7 +117,11 @@ def _pairs_data(judged: Judgement) -> dict[str, Any] | None:
         for part in judged.pairs.slow
     ]
     missing = [list(pair) for pair in judged.pairs.missing]
-    return {"measured": judged.pairs.pairs, "missing": missing, "slow": slow}
+    tests = [
+        {"test": test.test, "detectable": math.expm1(min(test.detectable, 30.0))}
+        for test in judged.pairs.tests
+    ]
+    return {"measured": judged.pairs.pairs, "missing": missing, "slow": slow, "tests": tests}
 
 
 def headline(judged: Judgement) -> str:

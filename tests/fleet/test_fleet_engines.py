@@ -120,9 +120,11 @@ def test_a_suite_of_the_user_reaches_each_host(at: CommandLine) -> None:
     assert run(at, "a", "--suite", "./mine.toml").code == 0
     assert r'"suite":"schema = 1\n[[case]]\n' in (at.folder / "shards" / "a.jsonl").read_text()
     (at.folder / "bad.toml").write_text("schema = 7\n")
-    ended = run(at, "b", "--suite", "./bad.toml", "--out", "others")
+    words = ("--hosts", "b", "--suite", "./bad.toml", "--out", "others")
+    ended = at.within("fleet", "run", *words)
     assert ended.code == 2
     assert "schema of the suite" in ended.err
+    assert not (at.folder / "others").exists()
 
 
 @pytest.fixture

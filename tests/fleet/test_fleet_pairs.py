@@ -9,11 +9,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy
 import pytest
 from command_line import CommandLine
 from synthetic_fleet import collected, shard
 
-from gpuperf.fleet.pairs import Pair, slow_parts, tournament
+from gpuperf.fleet.pairs import Pair, PairTest, judge_test, tournament
 from gpuperf.fleet.rule import FleetRule
 from gpuperf.fleet.study import judge_fleet
 
@@ -37,6 +38,13 @@ def test_a_tournament_needs_two_hosts(hosts: list[str]) -> None:
         tournament(hosts)
 
 
+def judged(logs: Mapping[Pair, float]) -> PairTest:
+    """Judge pairs with five processes, each of which scatters a little."""
+    draw = numpy.random.default_rng(0)
+    cube = {pair: log + abs(draw.normal(0, 0.001, 5)) for pair, log in logs.items()}
+    return judge_test("t", cube, RULE)
+
+
 NONE: Mapping[Any, float] = {}
 
 
@@ -52,19 +60,31 @@ def times(
 
 def test_a_slow_link_is_named_and_not_its_hosts() -> None:
     for seed in range(20):
-        (part,) = slow_parts(times(seed, links={("n2", "n5"): 0.1}), "t", RULE)
+        (part,) = judged(times(seed, links={("n2", "n5"): 0.1})).slow
         assert part.hosts == ("n2", "n5")
         assert part.slower == pytest.approx(0.1, abs=0.03)
 
 
 def test_a_slow_host_is_named_and_not_its_links() -> None:
     for seed in range(20):
-        (part,) = slow_parts(times(seed, hosts={"n4": 0.1}), "t", RULE)
+        (part,) = judged(times(seed, hosts={"n4": 0.1})).slow
         assert part.hosts == ("n4",)
 
 
 def test_healthy_pairs_accuse_nobody() -> None:
-    assert sum(bool(slow_parts(times(seed), "t", RULE)) for seed in range(200)) <= 2
+    assert sum(bool(judged(times(seed)).slow) for seed in range(200)) <= 2
+
+
+def test_noise_between_processes_makes_pairs_inconclusive() -> None:
+    draw = numpy.random.default_rng(6)
+    logs = {pair: draw.normal(0, 0.002, 5) for pair in itertools.combinations(HOSTS, 2)}
+    for pair in logs:
+        logs[pair] += 0.1 * (draw.random(5) < 0.3)
+    logs["n1", "n4"] += 0.06
+    test = judge_test("t", logs, RULE)
+    assert (test.slow, test.detectable > 0.05) == ((), True)
+    few = judge_test("t", {pair: of[:4] for pair, of in logs.items()}, RULE)
+    assert (few.slow, few.detectable) == ((), float("inf"))
 
 
 def shards(slow: Pair = ("", "")) -> list[bytes]:
