@@ -105,7 +105,9 @@ def kubernetes_job(manifest: Manifest) -> str:
             "completionMode": "Indexed",
             "completions": count,
             "parallelism": count,
-            "backoffLimit": 0,
+            # A failed pod ends neither the others nor is it started again (Kubernetes 1.33).
+            "backoffLimitPerIndex": 0,
+            "maxFailedIndexes": count,
             "activeDeadlineSeconds": 60 * manifest.minutes,
             "template": {
                 "metadata": {"labels": {"app": manifest.name}},

@@ -16,7 +16,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -31,7 +31,7 @@ SCHEMA = 1
 LARGEST_SHARD = 64 << 20  # bytes; a shard of 8 GPUs with 1,600 rows each has 2 MB
 LONGEST_LINE = 1 << 20  # bytes; a head with 16 devices has 15 kB
 MOST_ROWS = 200_000  # rows of one shard
-LONGEST_NAME = 253  # characters of a host, as in DNS
+MOST_PIECES = 50_000  # shards and other pieces of one file
 LONGEST_CASE = 500
 LONGEST_REASON = 300  # characters of what is wrong with a shard
 SHORTEST_S, LONGEST_S = 1e-12, 1e9  # limits of a plausible time of a call, in seconds
@@ -154,7 +154,9 @@ def parse_pieces(data: bytes, source: str) -> list[Piece]:
 
     Anything that cannot be read becomes a `Broken` piece with the reason.
     """
-    starts = [match.start() for match in START.finditer(data)]
+    starts = [match.start() for match in islice(START.finditer(data), MOST_PIECES + 1)]
+    if len(starts) > MOST_PIECES:
+        return [_broken("", f"{source} has over {MOST_PIECES:,} shards", data)]
     before = data[: starts[0]] if starts else data
     pieces: list[Piece] = []
     if before.strip() or not starts:

@@ -120,7 +120,12 @@ def test_the_job_of_kubernetes_puts_one_pod_on_each_host() -> None:
     read = parsed(job(gpus=8))
     spec = read["spec"]
     assert (read["kind"], spec["completionMode"], spec["completions"]) == ("Job", "Indexed", 2)
-    assert (spec["parallelism"], spec["backoffLimit"]) == (2, 0)
+    # One host that fails must not end the others.
+    assert (spec["parallelism"], spec["backoffLimitPerIndex"], spec["maxFailedIndexes"]) == (
+        2,
+        0,
+        2,
+    )
     pod = spec["template"]["spec"]
     (container,) = pod["containers"]
     assert container["resources"] == {"limits": {"nvidia.com/gpu": 8}}

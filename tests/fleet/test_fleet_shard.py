@@ -132,6 +132,13 @@ def test_rows_of_endless_lines_and_numbers_are_bounded(monkeypatch: pytest.Monke
     assert "a line of over" in only(WHOLE).reason
 
 
+def test_a_file_of_endless_pieces_is_one_broken_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_PIECES", 10)
+    line = b'{"type":"expected","hosts":["a"]}\n'
+    assert len(parse(line * 10, "a file")) == 10
+    assert only(line * 11).reason == "a file has over 10 shards"
+
+
 def test_control_characters_of_a_stranger_are_removed() -> None:
     of = head("node01", hostname="evil\x1b[2J", suite="a\u202eb")
     piece = only(encode_shard(of, rows(of)))
