@@ -23,12 +23,14 @@ import torch
 
 import gpuperf
 from gpuperf.errors import CannotMeasure, GpuperfError, WorkloadError
+from gpuperf.measure import gang
 from gpuperf.measure.bench import Bench
 from gpuperf.measure.callables import CallableBench
 from gpuperf.measure.device import Device, open_device
 from gpuperf.measure.doctor import examine
 from gpuperf.measure.fingerprint import fingerprint_of
 from gpuperf.measure.forecast import Forecast
+from gpuperf.measure.gang_stopwatch import open_gang_stopwatch
 from gpuperf.measure.isolation import Isolation
 from gpuperf.measure.nvbench import nvbench_means
 from gpuperf.measure.pipe import Pipe, die_with_parent, end_child_on_return
@@ -36,7 +38,7 @@ from gpuperf.measure.prediction import predict
 from gpuperf.measure.rebuilt import time_target
 from gpuperf.measure.recording.work import recorder_name
 from gpuperf.measure.registry import Loaded, load_all
-from gpuperf.measure.stopwatch import open_stopwatch
+from gpuperf.measure.stopwatch import Stopwatch, open_stopwatch
 from gpuperf.measure.telemetry import Meter, open_meter
 from gpuperf.measure.timer_comparison import open_timer_comparison
 from gpuperf.measure.warmup import warm_call
@@ -73,7 +75,7 @@ class Worker:
         """Serve *request*; an error becomes a message. Raises: DeviceLost."""
         try:
             if isinstance(request, protocol.Open):
-                self._open(request.device)
+                self._open(request)
             elif isinstance(request, protocol.Describe):
                 self._describe(request.source)
             elif isinstance(request, protocol.Examine):
@@ -100,10 +102,13 @@ class Worker:
         except GpuperfError as error:
             self.send(protocol.Failed("usage", str(error), error.hint))
 
-    def _open(self, name: str) -> None:
+    def _open(self, request: protocol.Open) -> None:
+        name = gang.device_name(request)
+        gang.share_threads(request)
         device = open_device(name)
+        gang.join(request, device.torch)
         self._meter = open_meter(device.torch)
-        facts, self._fingerprint = fingerprint_of(device, self._meter)
+        facts, self._fingerprint = gang.with_facts(*fingerprint_of(device, self._meter))
         self._device = replace(device, facts=facts)
         self._isolation = Isolation(device.torch)
         self.send(protocol.Opened(facts, self._fingerprint, self._started))
@@ -146,9 +151,7 @@ class Worker:
             self._timers.add(name)
         bench = Bench(
             device,
-            open_timer_comparison(device.torch)
-            if request.every
-            else open_stopwatch(name, device.torch),
+            self._stopwatch(request),
             meter,
             self._fingerprint,
             lambda phase, samples: self.send(protocol.Progress(phase, samples)),
@@ -166,6 +169,14 @@ class Worker:
         except RuntimeError as error:
             raise DeviceLost(str(error).strip().splitlines()[0]) from error
         return protocol.Measured(record, isolation.end())
+
+    def _stopwatch(self, request: protocol.Measure) -> Stopwatch:
+        device, _, _ = self._opened()
+        if gang.in_gang():
+            return open_gang_stopwatch(request.contract.timer, device)
+        if request.every:
+            return open_timer_comparison(device.torch)
+        return open_stopwatch(request.contract.timer, device.torch)
 
     def _time(self, request: protocol.Time) -> protocol.Measured:
         device, meter, isolation = self._opened()

@@ -23,13 +23,20 @@ from gpuperf.model.program import PassName, PassResult
 from gpuperf.model.record import Record, Started
 from gpuperf.model.workload import Case, Description
 
-PROTOCOL = 9
+PROTOCOL = 10
 
 
 class Open(msgspec.Struct, tag="open", frozen=True):
-    """Request to open a device: `auto`, `cuda:0` or `cpu`."""
+    """Request to open a device: `auto`, `cuda:0` or `cpu`.
+
+    In a gang of *world* workers, the worker is number *rank*, opens the device of that number, and
+    meets the others in *folder*, where its logs go too.
+    """
 
     device: str
+    rank: int = 0
+    world: int = 1
+    folder: str = ""
 
 
 class Describe(msgspec.Struct, tag="describe", frozen=True):
@@ -142,11 +149,15 @@ class Hello(msgspec.Struct, tag="hello", frozen=True):
 
 
 class Opened(msgspec.Struct, tag="opened", frozen=True):
-    """Answer to `Open`: the device and its fingerprint, and how the worker began."""
+    """Answer to `Open`: the device and its fingerprint, and how the worker began.
+
+    A gang answers with the device of its first worker, and the indexes of all *devices*.
+    """
 
     device: DeviceFacts
     fingerprint: Fingerprint
     started: Started = "spawned"
+    devices: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ Draw = Literal["offset", "extreme"]
 # Options of the command line, which an axis must not share a name with.
 OPTIONS = """
 op sizes impl device out format timer precision budget deadline peaks resume seed debug help cache
-data regime gap settle counters intensity axis offsets suggest baseline
+data regime gap settle counters intensity axis offsets suggest baseline gpus world
 """
 RESERVED = frozenset(OPTIONS.split())
 
@@ -147,6 +147,12 @@ class Workload:
     these inputs, and sets torch's random generators to the state of the call that is checked. The
     reference then gets the elements as `inputs["kept"]`.
 
+    With `world`, every call is one of a gang of processes, each with a device of its own: `--gpus`
+    sets how many, the point has their number as `world`, and `torch.distributed` has a default
+    group of them in which `inputs`, `reference` and calls find their rank. Each rank has inputs and
+    a reference of its own, drawn from one seed. `mutates_at(point)` names further inputs that the
+    calls at one point change, such as those in place.
+
     `standard` names the implementations that a sweep measures by default (empty: all); `compare`
     measures all. With `steps`, each implementation changes one thing of the one before, and
     `compare` shows the gain of each. `version` must be raised when the computation changes.
@@ -175,7 +181,13 @@ class Workload:
     dropout: Callable[[Point], Observe | None] = lambda point: None
     standard: tuple[str, ...] = ()
     steps: bool = False
+    world: bool = False
+    mutates_at: Callable[[Point], tuple[str, ...]] = lambda point: ()
     version: int = 1
+
+    def mutated(self, point: Point) -> tuple[str, ...]:
+        """Return the names of the inputs that a call at *point* changes."""
+        return (*self.mutates, *self.mutates_at(point))
 
     @property
     def declares_rounding(self) -> bool:
@@ -216,6 +228,7 @@ class Workload:
             source=source,
             standard=self.standard,
             steps=self.steps,
+            world=self.world,
         )
 
 
@@ -242,6 +255,7 @@ class Description:
     source: str
     standard: tuple[str, ...] = ()
     steps: bool = False
+    world: bool = False
 
 
 def case_id(op: str, implementation: str, point: Mapping[str, Value]) -> str:

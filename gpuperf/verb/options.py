@@ -18,6 +18,7 @@ from gpuperf.errors import CannotMeasure
 from gpuperf.model.contract import Cache, Counting, Data, Regime
 from gpuperf.model.timers import TIMERS, timer_names
 from gpuperf.run.forking import launching
+from gpuperf.run.gang import GangLauncher
 from gpuperf.run.launcher import Launcher, LocalLauncher
 from gpuperf.run.plan import Conditions
 from gpuperf.run.supervisor import DEADLINE_S, Supervisor
@@ -94,6 +95,18 @@ Impl = Annotated[
 ]
 DeviceName = Annotated[
     str, typer.Option("--device", help="Device to measure on: auto, cuda:0 or cpu.")
+]
+Gpus = Annotated[
+    int | None,
+    typer.Option(
+        "--gpus",
+        "--world",
+        parser=parse.ranks,
+        metavar="N",
+        show_default=False,
+        help="Measure a collective on the first N GPUs, a process each; with --device cpu, on N "
+        "processes.",
+    ),
 ]
 Threads = Annotated[
     int | None,
@@ -286,6 +299,7 @@ class Options:
     dtype: Dtype = None
     impl: Impl = None
     device: DeviceName = "auto"
+    gpus: Gpus = None
     threads: Threads = None
     timer: TimerOption = None
     precision: Precision = 0.01
@@ -329,7 +343,9 @@ class Options:
 
         Raises: CannotMeasure, UsageError.
         """
-        return make_supervisor(self.device, self.deadline, self.threads, import_ahead, processes)
+        return make_supervisor(
+            self.device, self.deadline, self.threads, import_ahead, processes, self.gpus or 1
+        )
 
 
 # Groups of options for `takes`.
@@ -378,8 +394,10 @@ def make_supervisor(
     threads: int | None = None,
     meanwhile: Callable[[], None] = lambda: None,
     processes: int = 1,
+    world: int = 1,
 ) -> Supervisor:
-    """Make a supervisor of local workers, which compute with *threads* on a CPU.
+    """Make a supervisor of local workers, which compute with *threads* on a CPU; each is a gang of
+    *world* processes.
 
     With more than one of *processes* the workers are forked where that is the way on the device.
     *meanwhile* is called while the first worker starts. `--debug` shows what the workers print.
@@ -391,6 +409,8 @@ def make_supervisor(
     launcher: Launcher = local
     if processes > 1:
         (launcher,) = held.enter_context(launching([local], device, say))
+    if world > 1:
+        launcher = GangLauncher(launcher, world)
     supervisor = Supervisor(launcher, device, deadline_s, meanwhile=meanwhile, at_exit=held.close)
     if threads is not None and (facts := supervisor.open().device).kind != "cpu":
         raise CannotMeasure(
