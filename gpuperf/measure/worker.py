@@ -107,7 +107,9 @@ class Worker:
         gang.share_threads(request)
         device = open_device(name)
         gang.join(request, device.torch)
-        self._meter = open_meter(device.torch)
+        # The load of a CPU is that of the other ranks.
+        alone = device.torch.type == "cuda" or not gang.in_gang()
+        self._meter = open_meter(device.torch) if alone else Meter()
         facts, self._fingerprint = gang.with_facts(*fingerprint_of(device, self._meter))
         self._device = replace(device, facts=facts)
         self._isolation = Isolation(device.torch)

@@ -144,9 +144,8 @@ class GangConnection:
             now = time.monotonic()
             if self._failed_at is not None and now - self._failed_at > GRACE_S:
                 return self._end_alone()
-            silent = [rank for rank in self._pending if now - self._heard[rank] > timeout_s]
-            if silent:
-                self._silent = self._name_silent(silent)
+            if any(now - self._heard[rank] > timeout_s for rank in self._pending):
+                self._silent = self._name_silent(sorted(self._pending))
                 return None
             if self._pending:
                 time.sleep(POLL_S)
@@ -206,14 +205,14 @@ class GangConnection:
             worker.kill()
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def _name_silent(self, silent: Sequence[int]) -> str:
+    def _name_silent(self, pending: Sequence[int]) -> str:
         """Name the ranks that the others wait for, with the line that each executes.
 
         A rank that waits in a collective or for its device is not at fault, unless all do.
         """
         places = self._places()
         waiting = [rank for rank, place in places.items() if place is not None and place.waits]
-        late = [rank for rank in silent if rank not in waiting] or list(silent)
+        late = [rank for rank in pending if rank not in waiting] or list(pending)
         at = "; ".join(dict.fromkeys(str(places.get(rank) or "no answer") for rank in late))
         return f"{named(late)} ({at})" if places else named(late)
 
