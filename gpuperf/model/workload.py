@@ -132,7 +132,7 @@ class Workload:
     memory.
 
     `terms(point)` is the number of products or addends of one element of the result; rounding
-    errors grow with its square root. `roundings(point)` is the number of intermediate results that
+    errors grow with its square root; 0 declares that the result is exact. `roundings(point)` is the number of intermediate results that
     an implementation may round to the dtype of the output. A workload that declares neither gets
     its terms from its cost, and `USUAL_ROUNDINGS`, which is enough for a matmul, a softmax or a
     short chain of elementwise operators. `rounds_inputs_to(point)` is a dtype to which inputs are
