@@ -41,6 +41,7 @@ from gpuperf.measure.registry import Loaded, load_all
 from gpuperf.measure.stopwatch import Stopwatch, open_stopwatch
 from gpuperf.measure.telemetry import Meter, open_meter
 from gpuperf.measure.timer_comparison import open_timer_comparison
+from gpuperf.measure.topology import read_topology
 from gpuperf.measure.warmup import warm_call
 from gpuperf.model import protocol
 from gpuperf.model.contract import Fingerprint, TimerName
@@ -81,6 +82,8 @@ class Worker:
             elif isinstance(request, protocol.Examine):
                 device, meter, _ = self._opened()
                 self.send(protocol.Examined(examine(device, meter)))
+            elif isinstance(request, protocol.Survey):
+                self.send(protocol.Surveyed(read_topology()))
             elif isinstance(request, protocol.Expect):
                 self.send(self._expect(request))
             elif isinstance(request, protocol.Loaded):

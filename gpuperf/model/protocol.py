@@ -21,6 +21,7 @@ from gpuperf.model.cost import Cost
 from gpuperf.model.experiment import ExperimentDescription, Numbers, Prediction
 from gpuperf.model.program import PassName, PassResult
 from gpuperf.model.record import Record, Started
+from gpuperf.model.topology import Topology
 from gpuperf.model.workload import Case, Description
 
 PROTOCOL = 10
@@ -114,6 +115,10 @@ class Examine(msgspec.Struct, tag="examine", frozen=True):
     """Request to check the opened device for anything that harms measurements."""
 
 
+class Survey(msgspec.Struct, tag="survey", frozen=True):
+    """Request to report how the GPUs of the machine are linked."""
+
+
 class Loaded(msgspec.Struct, tag="loaded", frozen=True):
     """Request to list the imported modules from *folders*, except installed ones, and those of
     *packages*."""
@@ -175,6 +180,12 @@ class Examined(msgspec.Struct, tag="examined", frozen=True):
     """Answer to `Examine`: the checks of `gpuperf doctor`."""
 
     checks: tuple[DeviceCheck, ...]
+
+
+class Surveyed(msgspec.Struct, tag="surveyed", frozen=True):
+    """Answer to `Survey`: the links of all GPUs that torch can use."""
+
+    topology: Topology
 
 
 class Described(msgspec.Struct, tag="described", frozen=True):
@@ -286,10 +297,10 @@ class Forked(msgspec.Struct, tag="forked", frozen=True):
 
 
 ToWorker = (
-    Open | Describe | Examine | Expect | Loaded | Measure | Nvbench | Profile | Runnable | Time
-)
+    Open | Describe | Examine | Expect | Loaded | Measure | Nvbench | Profile | Runnable | Survey
+) | Time
 Interim = Hello | Progress | Timed | PassDone
 Answer = (
     Opened | Described | Examined | Modules | Measured | NvbenchTimes | Predicted | RunnableCases
-) | Ended
+) | (Surveyed | Ended)
 FromWorker = Interim | Answer | Failed

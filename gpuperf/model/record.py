@@ -24,7 +24,8 @@ Schema history
     11  2026-11: experiments: `expected` of a header, studies such as `lab:NAME`, `readings` of a
         record.
     12  2026-11: gangs: `ranks` of a record, whose `world` and `devices` are those of the gang;
-        `collective` of a cost; the times `wire` and `eager`; the study `links`.
+        `collective` of a cost; the times `wire` and `eager`; the study `links`,
+        `topology` of a header.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ from gpuperf.model.kernelname import COMPUTING, KernelKind, kind_of, route_of
 from gpuperf.model.peaks import Peaks
 from gpuperf.model.program import Operator, Program
 from gpuperf.model.samples import Samples
+from gpuperf.model.topology import Topology
 from gpuperf.model.workload import Case, Value
 
 if TYPE_CHECKING:
@@ -351,7 +353,8 @@ class Header:
     size nearby. `expected` are the predictions of an experiment, made before the first measurement.
     `started` says how the processes began. `steps` names the implementations, in their order, each
     of which changes one thing of the one before. The cases
-    were measured by a gang of `world` workers on `devices`.
+    were measured by a gang of `world` workers on `devices`. `topology` are the links of the machine,
+    if they were read.
     """
 
     run: str
@@ -378,6 +381,7 @@ class Header:
     expected: Predictions | None = None
     started: Started = "spawned"
     steps: tuple[str, ...] = ()
+    topology: Topology | None = None
     schema: int = SCHEMA
     type: Literal["header"] = "header"
 

@@ -39,11 +39,14 @@ from gpuperf.model.protocol import (
     Progress,
     Runnable,
     RunnableCases,
+    Survey,
+    Surveyed,
     Time,
     Timed,
     ToWorker,
 )
 from gpuperf.model.record import Record, Status, without_counters
+from gpuperf.model.topology import Topology
 from gpuperf.model.workload import Case
 from gpuperf.peaks.find import find_peaks
 from gpuperf.peaks.physics import check_physics
@@ -137,6 +140,12 @@ class Supervisor:
         assert isinstance(examined, Examined)
         return examined.checks
 
+    def survey(self) -> Topology:
+        """Return how the GPUs of the machine are linked. Raises: CannotMeasure."""
+        surveyed = self._ask_or_fail(Survey(), "reading the topology")
+        assert isinstance(surveyed, Surveyed)
+        return surveyed.topology
+
     def describe(self, source: str) -> Described:
         """Describe the workloads of *source*. Raises: WorkloadError, UsageError."""
         try:
@@ -218,9 +227,10 @@ class Supervisor:
         return record
 
     def _of_gang(self, record: Record) -> Record:
-        """Return *record* with the devices of the gang, if the worker is one."""
-        devices = self.open().devices
-        return replace(record, world=len(devices), devices=devices) if devices else record
+        """Return *record* with the devices that it was measured on, several if by a gang."""
+        opened = self.open()
+        devices = opened.devices or (opened.device.index,)
+        return replace(record, world=len(devices), devices=devices)
 
     def runnable(self, cases: Sequence[Case], contract: Contract) -> tuple[Case, ...]:
         """Return those of *cases* that can begin on the opened device.
