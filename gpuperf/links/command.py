@@ -36,8 +36,7 @@ Make = Callable[[str], Supervisor]  # of the supervisor of the device of this na
 def links(
     options: opt.Options,
     size: Annotated[
-        str,
-        typer.Option("--bytes", metavar="BYTES", help="Bytes to copy in each direction."),
+        str, typer.Option("--bytes", metavar="BYTES", help="Bytes to copy in each direction.")
     ] = "256M",
 ) -> int:
     """Measure the links of every pair of GPUs, and to the host.
@@ -119,9 +118,7 @@ def _header(
         reason,
         seed=options.seed,
     )
-    return replace(
-        header, study="links", topology=topology, devices=tuple(range(topology.gpus))
-    )
+    return replace(header, study="links", topology=topology, devices=tuple(range(topology.gpus)))
 
 
 def _measure(

@@ -122,9 +122,7 @@ def join(request: Open, device: torch.device) -> None:
     _joined[0] = Membership(request.rank, request.world, log, stack)
 
 
-def with_facts(
-    device: DeviceFacts, fingerprint: Fingerprint
-) -> tuple[DeviceFacts, Fingerprint]:
+def with_facts(device: DeviceFacts, fingerprint: Fingerprint) -> tuple[DeviceFacts, Fingerprint]:
     """Return *device*, and its *fingerprint* with the size and the software of this gang, if any:
     records of gangs of two sizes do not compare."""
     if not in_gang():

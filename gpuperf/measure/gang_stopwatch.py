@@ -222,9 +222,7 @@ def _captured(call: Call, calls: int) -> tuple[torch.cuda.CUDAGraph, Any]:
     graph, output = torch.cuda.CUDAGraph(), None
     try:
         # NCCL's watchdog asks for events in another thread, which a global capture forbids.
-        with torch.cuda.graph(
-            graph, stream=torch.cuda.Stream(), capture_error_mode="thread_local"
-        ):
+        with torch.cuda.graph(graph, stream=torch.cuda.Stream(), capture_error_mode="thread_local"):
             for _ in range(calls):
                 output = call()
     except RuntimeError as error:

@@ -7,7 +7,7 @@ pipe, since devices differ in the unit that computes an fp64 matmul; see `gpuper
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 FlopKind = Literal["matmul", "elementwise", "special"]
@@ -63,7 +63,7 @@ class Cost:
 
     flops: tuple[Flops, ...] = ()
     bytes: tuple[Bytes, ...] = ()
-    collective: int = 0
+    collective: int = field(default=0, kw_only=True)
 
     def __post_init__(self) -> None:
         _check_count(self.collective)

@@ -352,9 +352,8 @@ class Header:
     needs, with what it studied after a colon, and `asked` the sizes for which it looks for a faster
     size nearby. `expected` are the predictions of an experiment, made before the first measurement.
     `started` says how the processes began. `steps` names the implementations, in their order, each
-    of which changes one thing of the one before. The cases
-    were measured by a gang of `world` workers on `devices`. `topology` are the links of the machine,
-    if they were read.
+    of which changes one thing of the one before. The cases were measured by a gang of `world`
+    workers on `devices`. `topology` has the links of the machine, if they were read.
     """
 
     run: str

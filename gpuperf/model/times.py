@@ -48,6 +48,6 @@ TIMES: Mapping[TimeName, str] = {
     "do_bench": "one call (Triton's do_bench)",
     "nvbench": "one call (NVBench)",
     # a gang
-    "wire": "one call more in a CUDA graph of several, on the rank that waits for no other (windows)",
+    "wire": "one call more in a CUDA graph of several, on the rank that waits for none (windows)",
     "eager": "one call from a barrier of all ranks to its end on the last rank (the host's clock)",
 }

@@ -132,11 +132,11 @@ class Workload:
     memory.
 
     `terms(point)` is the number of products or addends of one element of the result; rounding
-    errors grow with its square root; 0 declares that the result is exact. `roundings(point)` is the number of intermediate results that
-    an implementation may round to the dtype of the output. A workload that declares neither gets
-    its terms from its cost, and `USUAL_ROUNDINGS`, which is enough for a matmul, a softmax or a
-    short chain of elementwise operators. `rounds_inputs_to(point)` is a dtype to which inputs are
-    rounded inside (tf32). `sizes(inputs, point)` gives, for each tensor of the result, the size of
+    errors grow with its square root; 0 declares that the result is exact. `roundings(point)` is the
+    number of intermediate results that an implementation may round to the dtype of the output. A
+    workload that declares neither gets its terms from its cost, and `USUAL_ROUNDINGS`, which is
+    enough for a matmul, a softmax or a short chain of elementwise operators.
+    `rounds_inputs_to(point)` is a dtype to which inputs are rounded inside (tf32). `sizes(inputs, point)` gives, for each tensor of the result, the size of
     the addends of its elements, in a shape that broadcasts, or None: if addends cancel, rounding
     errors are relative to them. `draws(point)` names harsher inputs for further checks, if the
     formula allows them: `offset` (each row of a matrix scaled by 2⁻⁶ … 2⁶ and shifted by 8·N),

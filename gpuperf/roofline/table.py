@@ -40,7 +40,12 @@ def sheet(run: Run) -> Table:
         columns=tuple(c for c in columns if c.keep == ALWAYS or set(c.cells) - {NOTHING}),
         failures=tuple(_failure(entry) for entry in entries),
         footnotes=tuple(footnotes(entries, axes)),
-        notes=(*skipped, *_baseline_notes(run, every), *gang_notes(run), *caption(run, entries, axes)),
+        notes=(
+            *skipped,
+            *_baseline_notes(run, every),
+            *gang_notes(run),
+            *caption(run, entries, axes),
+        ),
     )
 
 
@@ -146,7 +151,9 @@ def _figures(run: Run, entries: Sequence[Entry]) -> Iterable[Column]:
     scale, unit = flop_unit(run, entries)
     flops = any(e.record.cost and e.record.cost.flops for e in entries)
     exchanged = any(is_collective(e.record) for e in entries)
-    moved = (not flops and not exchanged) or any(e.placement and e.placement.longer == "memory" for e in entries)
+    moved = (not flops and not exchanged) or any(
+        e.placement and e.placement.longer == "memory" for e in entries
+    )
     byte_scale, byte_unit = byte_rate_unit(entries)
     several = max((e.processes for e in entries), default=1)
     yield Column("time", "median", tuple(_time(e) for e in entries))

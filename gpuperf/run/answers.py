@@ -37,14 +37,18 @@ def combined(answers: Mapping[int, FromWorker], world: int) -> FromWorker:
         return Failed("cannot-measure", f"one rank answered {type(odd[0]).__name__} alone")
     head = in_order[0]
     if isinstance(head, Measured):
-        return _combined_records({r: a for r, a in answers.items() if isinstance(a, Measured)}, world)
+        return _combined_records(
+            {r: a for r, a in answers.items() if isinstance(a, Measured)}, world
+        )
     if isinstance(head, Opened):
         return _combined_devices([a for a in in_order if isinstance(a, Opened)])
     if isinstance(head, RunnableCases):
         indexes = [set(a.indexes) for a in in_order if isinstance(a, RunnableCases)]
         return RunnableCases(tuple(sorted(set.intersection(*indexes))))
     if isinstance(head, Hello):
-        return next((a for a in in_order if isinstance(a, Hello) and a.protocol != head.protocol), head)
+        return next(
+            (a for a in in_order if isinstance(a, Hello) and a.protocol != head.protocol), head
+        )
     return head
 
 

@@ -39,7 +39,9 @@ from gpuperf.run.launcher import Launcher
 POLL_S = 0.005  # between two looks at the ranks
 GRACE_S = 2.0  # for the other ranks to answer too, after one of them has failed
 STACK_S = 1.0  # for a rank to write its stack
-OF_ONE = Describe | Examine | Expect | Loaded | Survey  # requests that concern no device but the first
+OF_ONE = (
+    Describe | Examine | Expect | Loaded | Survey
+)  # requests that concern no device but the first
 FRAME = re.compile(r'File "(.*)", line (\d+) in (.*)')
 WAITING = ("/torch/distributed/", "/torch/cuda/")  # places in which a rank waits for others
 

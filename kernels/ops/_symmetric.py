@@ -12,14 +12,14 @@ import torch.distributed as dist
 from gpuperf import Point
 
 Inputs = Mapping[str, torch.Tensor]
-ALIGNED = 16  # bytes that each rank's part must be a multiple of (torch's CUDASymmetricMemoryOps.cu)
+ALIGNED = 16  # bytes: each rank's part is a multiple (torch's CUDASymmetricMemoryOps.cu)
 DTYPES = ("fp32", "bf16")  # of torch's kernels
 
 
 def lacks_symmetric(point: Point) -> str | None:
     """Return why torch's kernels over symmetric memory do not take *point*, or None."""
     try:
-        import torch.distributed._symmetric_memory  # noqa: F401 - registers the operators
+        import torch.distributed._symmetric_memory
     except ImportError:
         return "this torch has no symmetric memory"
     if not hasattr(torch.ops.symm_mem, "one_shot_all_reduce"):
@@ -54,7 +54,7 @@ def moved(x: torch.Tensor) -> str:
     buffer = symmetric.empty(x.numel(), dtype=x.dtype, device=x.device)
     buffer.copy_(x)
     symmetric.rendezvous(buffer, name)
-    x.set_(buffer)  # type: ignore[call-overload]
+    x.set_(buffer)
     return name
 
 

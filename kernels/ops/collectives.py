@@ -195,7 +195,7 @@ def unsuited(point: Point, divided: bool = False) -> str | None:
         return f"{point.bytes} bytes are no whole number of {point.dtype} elements of {size} bytes"
     if divided and elements(point) % world:
         return f"{elements(point)} elements are not divisible by {world} ranks"
-    if point.get("root", 0) >= world:
+    if int(point.get("root", 0)) >= world:
         return f"there is no rank {point.root} among {world}: --root is from 0 to {world - 1}"
     return None
 
