@@ -4,7 +4,7 @@ from gpuperf.verb.verb import Verb
 
 VERB = Verb(
     "links",
-    "Measure the links of every pair of GPUs, and to the host, against their sheets.",
+    "Measure the links of every pair of GPUs, and to the host.",
     "gpuperf.links.command:links",
     measures=True,
     placed=False,

@@ -71,7 +71,7 @@ def _peer_cases(topology: Topology, gpu: int, size: int) -> Iterable[Case]:
             for way in ("write", "read", "both"):
                 yield Case("p2p", name, {"bytes": size, **ends, "way": way})
         for footprint in (NEAR_BYTES, FAR_BYTES):
-            yield Case("p2p_latency", "sm", {"footprint": footprint, **ends, "hops": 4096})
+            yield Case("p2p_latency", "sm", {"bytes": footprint, **ends, "hops": 4096})
 
 
 def _host_cases(gpu: int, size: int) -> Iterable[Case]:
@@ -98,7 +98,7 @@ def _cell(record: Record, topology: Topology, peaks: Peaks | None) -> Cell:
     source, target, both = _ends(case)
     means = MEANS.get(case.implementation, case.implementation)
     if case.op == "p2p_latency":
-        far = case.point.get("footprint") == FAR_BYTES
+        far = case.point.get("bytes") == FAR_BYTES
         means = f"load, {'DRAM' if far else 'L2'}"
         hops = int(case.point["hops"])
         latency_s = time_s / hops if time_s else None

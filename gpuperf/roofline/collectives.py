@@ -40,7 +40,7 @@ def collective_columns(entries: Sequence[Entry]) -> Iterable[Column]:
         return
     for name in ("algbw", "busbw"):
         yield Column(name, "GB/s", tuple(_rate(entry, name) for entry in entries), ALWAYS)
-    if any(entry.record.primary != "eager" for entry in entries):
+    if any(entry.record.primary == "wire" for entry in entries):
         yield Column("eager", "median", tuple(_eager(entry) for entry in entries), 8)
     yield Column("by", "NCCL's log", tuple(_chosen(entry.record) for entry in entries), 8)
     yield Column("ranks", "least, most", tuple(_ranks(entry) for entry in entries), 4)

@@ -14,7 +14,7 @@ from gpuperf.units import parse_duration
 
 LEAST_PRECISE = 1.0
 LONGEST_GAP_S = 60.0
-MOST_RANKS = 1024  # of a gang
+MOST_RANKS = 32  # of a gang on one host
 
 T = TypeVar("T")
 

@@ -80,7 +80,7 @@ def copied(x: torch.Tensor, point: Point, run: Callable[[torch.Tensor], object])
 
 
 def all_reduce(inputs: Inputs, point: Point, options: object) -> Call:
-    """Build the all-reduce."""
+    """Build the all-reduce by torch."""
     operation = OPERATIONS[point.operation]
     return copied(inputs["x"], point, lambda y: dist.all_reduce(y, operation))
 
@@ -133,7 +133,7 @@ def reduce_scatter(inputs: Inputs, point: Point, options: object) -> Call:
 
 
 def all_to_all(inputs: Inputs, point: Point, options: object) -> Call:
-    """Build the all-to-all of equal parts."""
+    """Build the all-to-all of equal parts by torch."""
     x = inputs["x"]
     y = torch.empty_like(x)
 
@@ -270,7 +270,7 @@ def exact(point: Point) -> int:
 
 ALL_REDUCE = Workload(
     name="all_reduce",
-    summary="reduce the arrays of all ranks, for all ranks",
+    summary="sum of all ranks' arrays, on all ranks",
     formula="2·(n − 1)/n·S bytes over each rank's link",
     axes=(BYTES, DTYPE, OPERATION, IN_PLACE),
     inputs=inputs_of(elements),
@@ -288,7 +288,7 @@ ALL_REDUCE = Workload(
 
 ALL_GATHER = Workload(
     name="all_gather",
-    summary="gather the parts of all ranks, for all ranks",
+    summary="parts of all ranks, on all ranks",
     formula="(n − 1)/n·S bytes over each rank's link",
     axes=(BYTES, DTYPE, IN_PLACE),
     inputs=gathered_inputs,
@@ -302,7 +302,7 @@ ALL_GATHER = Workload(
 
 REDUCE_SCATTER = Workload(
     name="reduce_scatter",
-    summary="reduce the arrays of all ranks, a part for each rank",
+    summary="sum of all ranks' arrays, in parts",
     formula="(n − 1)/n·S bytes over each rank's link",
     axes=(BYTES, DTYPE, OPERATION, IN_PLACE),
     inputs=inputs_of(elements),
@@ -316,7 +316,7 @@ REDUCE_SCATTER = Workload(
 
 ALL_TO_ALL = Workload(
     name="all_to_all",
-    summary="exchange a part of each rank's array with each rank",
+    summary="a part of each array to each rank",
     formula="(n − 1)/n·S bytes over each rank's link",
     axes=(BYTES, DTYPE),
     inputs=inputs_of(elements),
@@ -329,7 +329,7 @@ ALL_TO_ALL = Workload(
 
 BROADCAST = Workload(
     name="broadcast",
-    summary="copy the root's array to all ranks",
+    summary="the root's array, on all ranks",
     formula="S bytes over each rank's link",
     axes=(BYTES, DTYPE, ROOT),
     inputs=inputs_of(elements),
@@ -343,7 +343,7 @@ BROADCAST = Workload(
 
 REDUCE = Workload(
     name="reduce",
-    summary="reduce the arrays of all ranks, for the root",
+    summary="sum of all ranks' arrays, on the root",
     formula="S bytes over each rank's link",
     axes=(BYTES, DTYPE, OPERATION, ROOT),
     inputs=inputs_of(elements),
@@ -357,7 +357,7 @@ REDUCE = Workload(
 
 SENDRECV = Workload(
     name="sendrecv",
-    summary="send the array to the next rank of a ring",
+    summary="array to the next rank of a ring",
     formula="S bytes over each rank's link",
     axes=(BYTES, DTYPE),
     inputs=inputs_of(elements),

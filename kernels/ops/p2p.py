@@ -155,7 +155,7 @@ class Chase:
         self._order, self._hops, self._version = inputs["order"], int(point.hops), -1
         self._kernel = kernel_in(CHASE, arch(self._order), "chase")
         peer = torch.device("cuda", int(point.peer))
-        self._nodes = torch.zeros(point.footprint // 8, dtype=torch.int64, device=peer)
+        self._nodes = torch.zeros(point.bytes // 8, dtype=torch.int64, device=peer)
         self._end = self._order.new_zeros(1)
         self._end.copy_(self._nodes[:1])  # torch enables access
         self._nodes[:1].copy_(self._end)
@@ -175,12 +175,12 @@ class Chase:
 
 def chain(point: Point, make: Any) -> Inputs:
     """Draw the order of the nodes: any order is one cycle through all of them."""
-    return {"order": make((point.footprint // STEP,), "int64", high=2**62).argsort()}
+    return {"order": make((point.bytes // STEP,), "int64", high=2**62).argsort()}
 
 
 def unchained(point: Point, device: Any) -> str | None:
     """Return why the chain of *point* cannot be followed, or None."""
-    if point.footprint % STEP or point.footprint < 2 * STEP or point.hops % UNROLL:
+    if point.bytes % STEP or point.bytes < 2 * STEP or point.hops % UNROLL:
         return f"nodes are {STEP} bytes apart, two at least, and hops are a multiple of {UNROLL}"
     return inaccessible(point, device)
 
@@ -214,10 +214,10 @@ P2P = Workload(
 
 P2P_LATENCY = Workload(
     name="p2p_latency",
-    summary="follow pointers in another GPU's memory",
+    summary="pointers in another GPU's memory",
     formula="time / hops is the latency of a load",
     axes=(
-        Axis("footprint", 2**21, "bytes of the nodes", main=True, minimum=2 * STEP),
+        Axis("bytes", 2**21, "bytes of the nodes", main=True, minimum=2 * STEP),
         DTYPE,
         *ENDS,
         Axis("hops", HOPS, "loads of a call", minimum=UNROLL),

@@ -147,7 +147,7 @@ D2H = Workload(
 
 H2D_D2H = Workload(
     name="h2d_d2h",
-    summary="host to device and device to host at once, in pinned memory",
+    summary="h2d and d2h at once, in pinned memory",
     formula="n·s bytes over the link in each direction",
     axes=AXES,
     inputs=lambda point, make: {"x": make((point.n,), point.dtype)},
