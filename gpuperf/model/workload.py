@@ -136,11 +136,12 @@ class Workload:
     number of intermediate results that an implementation may round to the dtype of the output. A
     workload that declares neither gets its terms from its cost, and `USUAL_ROUNDINGS`, which is
     enough for a matmul, a softmax or a short chain of elementwise operators.
-    `rounds_inputs_to(point)` is a dtype to which inputs are rounded inside (tf32). `sizes(inputs, point)` gives, for each tensor of the result, the size of
-    the addends of its elements, in a shape that broadcasts, or None: if addends cancel, rounding
-    errors are relative to them. `draws(point)` names harsher inputs for further checks, if the
-    formula allows them: `offset` (each row of a matrix scaled by 2⁻⁶ … 2⁶ and shifted by 8·N),
-    `extreme` (beyond the overflow of exp).
+    `rounds_inputs_to(point)` is a dtype to which inputs are rounded inside (tf32). `sizes(inputs,
+    point)` gives, for each tensor of the result, the size of the addends of its elements, in a
+    shape that broadcasts, or None: if addends cancel, rounding errors are relative to them.
+    `draws(point)` names harsher inputs for further checks, if the formula allows them: `offset`
+    (each row of a matrix scaled by 2⁻⁶ … 2⁶ and shifted by 8·N), `extreme` (beyond the overflow of
+    exp).
 
     `dropout(point)` returns None, or how to observe what a call drops: `observe(inputs, run)` reads
     the `Dropout` from results of the call on inputs that show it. `run(name=tensor, …)` replaces
