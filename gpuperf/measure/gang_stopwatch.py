@@ -27,7 +27,7 @@ from gpuperf.measure.nccl_log import Log
 from gpuperf.measure.refusals import NoTime
 from gpuperf.measure.sampling import Rest, take_samples
 from gpuperf.measure.stopwatch import Stopwatch
-from gpuperf.measure.timers.timer import Call, OpenTimer, Sample
+from gpuperf.measure.timers.timer import Call, CannotBlock, OpenTimer, Sample
 from gpuperf.measure.timers.wall import WallTimer
 from gpuperf.measure.timers.window import Window, open_window
 from gpuperf.measure.timing import Timing
@@ -38,6 +38,7 @@ from gpuperf.model.times import TimeName
 from gpuperf.model.workload import Value
 
 GRAPH_S, MOST_CALLS = 400e-6, 20  # the longest graph: calls for this time, at most so many
+BY_WALL = "--timer wall times it as the host launches it"
 EAGER_SAMPLES = 20  # of the eager time beside the time on the wire
 
 # A sample of the gang, and the seconds of this rank in it.
@@ -58,6 +59,9 @@ class Graphs:
         self.most = most
         self.several, _ = _captured(call, most)
         self.one, self.output = _captured(call, 1)
+        for graph in (self.several, self.one):
+            graph.replay()  # the first launch of a graph may wait for the device
+        torch.cuda.synchronize()
 
     def replay(self) -> Any:
         """Run the one captured call, and return its result; several calls in place would reduce
@@ -149,7 +153,10 @@ class GangStopwatch(Stopwatch):
                 graph.replay()
                 gang.barrier()  # every rank has queued its graph behind its blocker
 
-            reading = window.take(queued, idle_s, cache)
+            try:
+                reading = window.take(queued, idle_s, cache)
+            except CannotBlock as error:
+                raise NoTime("cannot-block", f"in a graph, {error}", BY_WALL) from None
             return Sample(reading.window_s, reading.clock_hz)
 
         def draw(idle_s: float) -> tuple[Sample, float]:
@@ -230,7 +237,7 @@ def _captured(call: Call, calls: int) -> tuple[torch.cuda.CUDAGraph, Any]:
         raise NoTime(
             "cannot-block",
             f"the call cannot be captured in a CUDA graph: {reason}",
-            "--timer wall times it as the host launches it",
+            BY_WALL,
         ) from None
     torch.cuda.synchronize()
     return graph, output

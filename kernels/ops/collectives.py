@@ -20,7 +20,7 @@ Implementations:
 - `one_shot`, `two_shot`: kernels over torch's symmetric memory (`all_reduce` alone). In one shot
   each rank reads all arrays; in two each reduces a part, and reads the other parts.
 
-torch reduces and broadcasts in place; `--in_place no` copies the array first, as its users do.
+torch reduces and broadcasts in place; `--in-place no` copies the array first, as its users do.
 
 The arrays hold small whole numbers, whose sums are exact (`_ranks.py`). Every rank compares its
 whole result with a formula, not with a gather.
@@ -221,7 +221,7 @@ def symmetric(in_place: str) -> Callable[[Point, Any], str | None]:
         if reason := on("cuda")(point, device):
             return reason
         other = point.in_place != in_place
-        return f"its result is for --in_place {in_place}" if other else lacks_symmetric(point)
+        return f"its result is for --in-place {in_place}" if other else lacks_symmetric(point)
 
     return supports
 

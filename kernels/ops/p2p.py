@@ -76,10 +76,12 @@ def by_sm(target: torch.Tensor, source: torch.Tensor, ways: int) -> None:
 
 
 class Exchange:
-    """A call that copies to the peer, from it, or both; the peer's vector follows that of x."""
+    """A call that copies x to the peer, z from it, or both; the peer's memory has a copy of z."""
 
-    def __init__(self, x: torch.Tensor, point: Point, queue: Queue) -> None:
-        self._x, self._way, self._queue, self._version = x, point.way, queue, -1
+    def __init__(self, inputs: Inputs, point: Point, queue: Queue) -> None:
+        x = self._x = next(iter(inputs.values()))
+        self._z = inputs.get("z", x)
+        self._way, self._queue, self._version = point.way, queue, -1
         self._here = torch.empty_like(x)
         peer = torch.device("cuda", int(point.peer))
         self._there, self._theirs = (torch.empty_like(x, device=peer) for _ in range(2))
@@ -89,9 +91,9 @@ class Exchange:
 
     def __call__(self) -> Any:
         """Queue the copies on the current stream, and on another one that it waits for."""
-        if self._x._version != self._version:
-            self._theirs.copy_(self._x)
-            self._version = self._x._version
+        if self._z._version != self._version:
+            self._theirs.copy_(self._z)
+            self._version = self._z._version
         if self._way == "write":
             self._queue(self._there, self._x, 1)
             return self._there
@@ -109,7 +111,7 @@ class Exchange:
 
 def build(queue: Queue) -> Callable[[Inputs, Point, object], Call]:
     """Return the function that builds the exchange by *queue*."""
-    return lambda inputs, point, options: Exchange(inputs["x"], point, queue)
+    return lambda inputs, point, options: Exchange(inputs, point, queue)
 
 
 def unlinked(point: Point, device: Any) -> str | None:
@@ -136,16 +138,22 @@ def inaccessible(point: Point, device: Any) -> str | None:
 
 
 def cost(point: Point) -> Cost:
-    """Return the cost of this GPU: its DRAM is read by a write to the peer, and the reverse."""
+    """Return the cost: what is sent is read from one GPU's DRAM and written to the other's."""
     size = point.bytes // SIZE * SIZE
     sent, received = size * (point.way != "read"), size * (point.way != "write")
-    return Cost(bytes=(Bytes(sent, received), Bytes(received, sent, "link")))
+    moved = sent + received
+    return Cost(bytes=(Bytes(moved, moved), Bytes(received, sent, "link")))
+
+
+def vectors(point: Point, make: Any) -> Inputs:
+    """Return x for the peer, z from the peer, or both."""
+    names = {"write": "x", "read": "z", "both": "xz"}[point.way]
+    return {name: make((point.bytes // SIZE,), point.dtype) for name in names}
 
 
 def reference(inputs: Inputs, point: Point) -> Any:
-    """Return x, on each side that gets it."""
-    x = inputs["x"].double()
-    return (x, x) if point.way == "both" else x
+    """Return what this GPU gets, and what the peer gets."""
+    return tuple(inputs[name].double() for name in "zx" if name in inputs)
 
 
 class Chase:
@@ -201,14 +209,14 @@ P2P = Workload(
         *ENDS,
         Axis("way", "write", "direction", choices=("write", "read", "both")),
     ),
-    inputs=lambda point, make: {"x": make((point.bytes // SIZE,), point.dtype)},
+    inputs=vectors,
     reference=reference,
     cost=cost,
     implementations=(
         Implementation("copy_engine", build(by_copy_engine), "copy engine", unlinked),
         Implementation("sm", build(by_sm), "CUDA C kernel", inaccessible),
     ),
-    prepared=lambda point: () if point.way == "write" else ("x",),
+    prepared=lambda point: () if point.way == "write" else ("z",),
     terms=lambda point: 0,
 )
 

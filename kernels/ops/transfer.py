@@ -1,7 +1,8 @@
 """Copy a vector between memory of the host and the device: y (n,) ← x (n,).
 
 - `h2d`, `d2h`: n·s bytes over the link, read on one side and written on the other.
-- `h2d_d2h`: both at once, on two streams. Its result is that of `h2d`.
+- `h2d_d2h`: both at once, on two streams. Its result and its cost are those of `h2d`; the copy to
+  the host is what runs beside it.
 
 The implementation `torch` is `Tensor.copy_` with `non_blocking=True` and pinned memory. `pageable`
 is `Tensor.copy_` with usual memory, which the driver copies to pinned memory first: the host waits,
@@ -99,12 +100,6 @@ def d2h_cost(point: Point) -> Cost:
     return Cost(bytes=(Bytes(size, 0), Bytes(0, size, channel="host")))
 
 
-def both_cost(point: Point) -> Cost:
-    """Return the cost of both directions."""
-    size = point.n * itemsize(point.dtype)
-    return Cost(bytes=(Bytes(size, size), Bytes(size, size, channel="host")))
-
-
 AXES = (
     Axis("n", 2**26, "elements", main=True),
     Axis("dtype", "fp32", "dtype of x and y", choices=("fp32", "bf16")),
@@ -152,7 +147,7 @@ H2D_D2H = Workload(
     axes=AXES,
     inputs=lambda point, make: {"x": make((point.n,), point.dtype)},
     reference=lambda inputs, point: inputs["x"].double(),
-    cost=both_cost,
+    cost=h2d_cost,
     prepared=lambda point: ("x",),
     implementations=(Implementation("torch", both, "torch, Tensor.copy_, two streams", supports),),
     terms=lambda point: 1,
