@@ -87,3 +87,16 @@ def test_the_dialect_does_not_come_back() -> None:
     package = [path for path in FILES if path.is_relative_to(ROOT / "gpuperf")]
     words = [DIALECT.findall(path.read_text(encoding="utf-8")) for path in package]
     assert sum(map(len, words)) < MOST_DIALECT
+
+
+def test_no_tensor_has_the_default_dtype() -> None:
+    """gpuperf works in programs that set torch's default dtype, where its bytes would be others."""
+    made = re.compile(r"torch\.(ones|zeros|empty|rand|randn|linspace|eye)\((?!.*dtype)")
+    found = [
+        f"{path.relative_to(ROOT)}: {line.strip()}"
+        for path in FILES
+        if path.is_relative_to(ROOT / "gpuperf" / "measure")
+        for line in path.read_text(encoding="utf-8").splitlines()
+        if made.search(line)
+    ]
+    assert not found

@@ -3,8 +3,9 @@
 `python docs/measured/generate.py` runs on a GPU with transformers and prints the time to the first
 token and the time between tokens, by the host's clock. `gpuperf profile --theory
 docs/measured/llama.json docs/measured/generate.py` shows where the time goes, beside the theory.
-Prompts of two lengths go through 8 sequences; decode passes are compiled, as CUDA graphs over a
-static cache, as one would serve them. `--plain` compiles nothing, `--config FILE` is another model.
+Prompts of two lengths go through 8 sequences. Passes are compiled, as one would serve them: those
+over prompts for each length, with causal attention of their own tokens alone, and those that decode
+as CUDA graphs over a static cache. `--plain` compiles nothing, `--config FILE` is another model.
 """
 
 import argparse
@@ -48,13 +49,12 @@ def main() -> None:
     given = options()
     model = llama(given.config)
     vocabulary, longest = model.config.vocab_size, max(given.prompts) + given.tokens
-    decode = model.forward
+    prefill = decode = model.forward
     if not given.plain:
+        prefill = torch.compile(prefill, dynamic=False)
         decode = torch.compile(decode, mode="reduce-overhead", fullgraph=True)
-    prefill = model.forward
-    cache = StaticCache(
-        config=model.config, max_cache_len=longest
-    )  # CUDA graphs keep its addresses
+    cache = StaticCache(config=model.config, max_cache_len=longest)  # graphs keep its addresses
+    places = torch.arange(longest, device=DEVICE)  # sending one place a token would wait for it
 
     def wait() -> float:
         if DEVICE == "cuda":
@@ -66,17 +66,17 @@ def main() -> None:
         cache.reset()
         ids = torch.randint(vocabulary, (given.batch, length), device=DEVICE)
         began = wait()
-        places = torch.arange(length, device=DEVICE)
         model.forward = prefill
-        logits = model(
-            input_ids=ids, past_key_values=cache, cache_position=places, logits_to_keep=1
-        ).logits
-        ids = logits[:, -1:].argmax(-1)
+        passed = model(input_ids=ids, use_cache=True, logits_to_keep=1)
+        ids = passed.logits[:, -1:].argmax(-1)
+        own = {"cache_position": places[:length]}
+        for index, layer in enumerate(passed.past_key_values.layers):
+            cache.update(layer.keys, layer.values, index, own)
         first = wait()
         model.forward = decode
         for at in range(length, length + given.tokens):
-            places = torch.tensor([at], device=DEVICE)
-            logits = model(input_ids=ids, past_key_values=cache, cache_position=places).logits
+            here = places[at : at + 1]
+            logits = model(input_ids=ids, past_key_values=cache, cache_position=here).logits
             ids = logits[:, -1:].argmax(-1).clone()
         return first - began, (wait() - first) / given.tokens
 

@@ -82,14 +82,17 @@ def cupti_us(call: Call) -> float:
             flush.max()
             torch.cuda._sleep(2_000_000)  # 1 ms on the device: everything is queued by then
             call()
+            torch.cuda._sleep(100)  # marks the end of the call's kernels
             torch.cuda.synchronize()
     kernels = [e for e in profiler.events() if e.device_type == DeviceType.CUDA]
     kernels.sort(key=lambda e: e.time_range.start)
     spans: list[list[Any]] = []
+    marks = 0
     for kernel in kernels:
         if "spin" in kernel.name:
-            spans.append([])
-        elif spans and not ("reduce" in kernel.name and "max" in kernel.name.lower()):
+            marks += 1
+            spans += [[]] if marks % 2 else []
+        elif marks % 2:
             spans[-1].append(kernel)
     return statistics.median(s[-1].time_range.end - s[0].time_range.start for s in spans if s)
 

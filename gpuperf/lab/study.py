@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from gpuperf.errors import RunFileError
@@ -21,6 +21,7 @@ from gpuperf.model.experiment import (
     Predictions,
 )
 from gpuperf.model.record import NO_COUNTERS, Record, Run
+from gpuperf.model.workload import Case, Value
 from gpuperf.roofline.speedup import center
 
 Agreement = Literal["agrees", "differs", "refutes", "imprecise", ""]
@@ -42,13 +43,15 @@ class Measured:
 class LabPoint:
     """A point of an experiment: its prediction and what was measured.
 
-    `reason` says why nothing was measured, and `doubt` why the measurement cannot judge.
+    `reason` says why nothing was measured, and `doubt` why the measurement cannot judge. `axes` are
+    those of its case.
     """
 
     prediction: Prediction
     measured: Measured | None = None
     reason: str = ""
     doubt: str = ""
+    axes: Mapping[str, Value] = field(default_factory=dict)
 
     @property
     def expected(self) -> Expected | None:
@@ -111,15 +114,19 @@ def study_run(run: Run) -> Study:
         raise RunFileError(
             f"run {run.header.run} has no predictions", "`gpuperf lab NAME` measures an experiment"
         )
-    return study(expected, run.records)
+    return study(expected, run.records, run.header.plan)
 
 
-def study(expected: Predictions, records: Sequence[Record]) -> Study:
-    """Return the study of *records*, which may come from several processes."""
+def study(expected: Predictions, records: Sequence[Record], plan: Sequence[Case] = ()) -> Study:
+    """Return the study of *records*, which may come from several processes, of cases of *plan*."""
+    axes = {case.id: {**case.point, **case.options} for case in plan}
     by_case: dict[str, list[Record]] = {}
     for record in records:
         by_case.setdefault(record.case.id, []).append(record)
-    points = [_point(p, by_case, expected.experiment.y) for p in expected.points]
+    points = [
+        replace(_point(p, by_case, expected.experiment.y), axes=axes.get(p.case, {}))
+        for p in expected.points
+    ]
     return Study(
         expected.experiment,
         tuple(point for point in points if not point.prediction.control),

@@ -7,7 +7,7 @@ from typing import Any
 
 from gpuperf.lab.judging import judge
 from gpuperf.lab.study import LabPoint, Study, study_run
-from gpuperf.lab.wording import UNKNOWN, head_of, quantity
+from gpuperf.lab.wording import UNKNOWN, head_of, quantity, x_text
 from gpuperf.model.codec import to_builtins
 from gpuperf.model.experiment import ExperimentDescription, Need, Ruling
 from gpuperf.model.record import Run
@@ -42,9 +42,11 @@ def lab_table(study: Study, ruling: Ruling, device: str) -> Table:
     points = [*study.points, *study.controls]
     several = len({point.prediction.series for point in points}) > 1
     head = study.experiment.x
+    further = _further(study, points)
     columns = [
         Column(head, identity=True),
         *([Column(study.experiment.series, left=True, identity=True)] if several else []),
+        *(Column(axis, keep=4) for axis in further),
         Column("measured", head_of(study.experiment)),
         Column("interval", keep=3),
         Column("predicted"),
@@ -52,7 +54,7 @@ def lab_table(study: Study, ruling: Ruling, device: str) -> Table:
         Column("verdict", left=True, wrap=16, moods=tuple(map(_mood, points))),
         Column("because", left=True, wrap=24, keep=2),
     ]
-    rows = [_cells(point, study, several) for point in points]
+    rows = [_cells(point, study, several, further) for point in points]
     return Table(
         columns=fill(columns, rows),
         title=f"{study.experiment.name}: {study.experiment.question}",
@@ -107,15 +109,27 @@ def _axes(experiment: ExperimentDescription) -> str:
     return " ".join(texts)
 
 
-def _cells(point: LabPoint, study: Study, several: bool) -> list[str]:
+def _further(study: Study, points: Sequence[LabPoint]) -> tuple[str, ...]:
+    """Return the axes that tell points apart beside x and the series."""
+    experiment = study.experiment
+    shown = (experiment.x, experiment.series)
+    return tuple(
+        axis
+        for axis in experiment.axes
+        if axis not in shown and len({str(point.axes.get(axis, "")) for point in points}) > 1
+    )
+
+
+def _cells(point: LabPoint, study: Study, several: bool, further: Sequence[str]) -> list[str]:
     prediction, measured, expected = point.prediction, point.measured, point.expected
     unit = study.experiment.unit
     control = f" ({prediction.control})" if prediction.control else ""
     verdict = point.doubt or point.reason or WORDS[point.agreement]
     why = expected.because if expected else prediction.reason
     return [
-        f"{prediction.label or format_number(prediction.x)}{control}",
+        f"{x_text(prediction)}{control}",
         *([prediction.series] if several else []),
+        *(str(point.axes.get(axis, "")) for axis in further),
         quantity(measured.value, unit) if measured else UNKNOWN,
         _interval(point),
         _predicted(point, unit),

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from gpuperf.lab.study import LabPoint, Study
-from gpuperf.model.experiment import READING, ExperimentDescription, Fitted
+from gpuperf.model.experiment import READING, ExperimentDescription, Fitted, Prediction
 from gpuperf.units import format_bytes, format_flop_rate, format_number, format_rate, format_time
 
 UNKNOWN = "–"
-DIGITS = 4
+DIGITS, X_DIGITS = 4, 5
+EXACT = 2**53  # whole numbers of floating point below it
 HEADS = {
     "time_per_step": "time a step",
     "cycles_per_step": "cycles a step",
@@ -55,6 +56,15 @@ def series_name(name: str, study: Study) -> str:
     return name if axis == "implementation" else f"{axis}={name}"
 
 
+def x_text(prediction: Prediction) -> str:
+    """Write the x of a point: `1081344`, `40.265`, `tiled`."""
+    label = prediction.label or format_number(prediction.x, X_DIGITS)
+    if prediction.label and not prediction.label.isdecimal() and prediction.x:
+        whole = prediction.x.is_integer() and abs(prediction.x) < EXACT
+        return str(int(prediction.x)) if whole else f"{prediction.x:.{X_DIGITS}g}"
+    return label
+
+
 def interval(low: float, high: float, unit: str) -> str:
     """Write the ends of an interval, in brackets, after a value that has the unit *unit*."""
     shown = "" if unit == "cycles" else unit
@@ -64,7 +74,7 @@ def interval(low: float, high: float, unit: str) -> str:
 def place_text(point: LabPoint, study: Study) -> str:
     """Write the place of a point: `stride=16`, with the series where there are several."""
     prediction, experiment = point.prediction, study.experiment
-    place = f"{experiment.x}={prediction.label or format_number(prediction.x, DIGITS)}"
+    place = f"{experiment.x}={x_text(prediction)}"
     several = len({p.prediction.series for p in study.points}) > 1
     return f"{place} ({prediction.series})" if several and prediction.series else place
 
@@ -87,7 +97,9 @@ def expected_text(point: LabPoint, study: Study) -> str:
 
 def fitted_text(fitted: Fitted, experiment: ExperimentDescription) -> str:
     """Write a fitted parameter: `the slope is 1.004 (0.998 to 1.01), predicted 1 ± 3 %`."""
-    unit = experiment.unit if fitted.name.startswith(OF_Y) else ""
+    law = experiment.law
+    level = law.form == "plateaus" and fitted.name in law.names
+    unit = experiment.unit if level or fitted.name.startswith(OF_Y) else ""
     value, expected = quantity(fitted.value, unit), quantity(fitted.expected, unit)
     whose = f" of {fitted.series}" if fitted.series else ""
     between = f" {interval(fitted.low, fitted.high, unit)}" if fitted.low != fitted.high else ""

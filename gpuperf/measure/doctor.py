@@ -68,7 +68,7 @@ def _nvrtc() -> DeviceCheck:
 
 
 def _kernel_records(device: torch.device) -> DeviceCheck:
-    x = torch.ones(1024, device=device)
+    x = torch.ones(1024, dtype=torch.float32, device=device)
 
     def run() -> None:
         torch.add(x, x)
@@ -151,7 +151,7 @@ def _counters(device: Device) -> DeviceCheck:
     try:
         counters = open_counters(device.torch, device.facts.l2_bytes)
         known = counters.calibration()
-        x = torch.zeros(1 << 20, device=device.torch)
+        x = torch.zeros(1 << 20, dtype=torch.float32, device=device.torch)
         (counts, *_), passes = counters.kernels(lambda: x.add_(1.0), "hot")
     except NoCounters as error:
         return DeviceCheck("hardware counters", "note", f"{error.kind}: {error}", error.hint)

@@ -157,8 +157,9 @@ def _make_harsh(tensor: torch.Tensor, generator: torch.Generator, draw: Draw) ->
         tensor.mul_(EXTREME)
         return
     shape = (*tensor.shape[:-1], 1)
-    scale = torch.empty(shape, device=tensor.device).uniform_(-6, 6, generator=generator).exp2_()
-    moved = torch.empty(shape, device=tensor.device).normal_(0, 8, generator=generator)
+    scale, moved = (torch.empty(shape, dtype=torch.float32, device=tensor.device) for _ in range(2))
+    scale.uniform_(-6, 6, generator=generator).exp2_()
+    moved.normal_(0, 8, generator=generator)
     rows = max(1, (1 << 26) // max(1, tensor[0].numel()))
     for part, by, to in zip(tensor.split(rows), scale.split(rows), moved.split(rows), strict=True):
         part.copy_(part.float() * by + to)

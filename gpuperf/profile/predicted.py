@@ -236,7 +236,11 @@ def _lengths(row: OperatorRow, model: Model) -> tuple[int, int] | None:
     assert operator is not None
     shapes = [tensor.shape for tensor in operator.tensors]
     if operator.kind == "attention" and len(shapes) > 1 and len(shapes[0]) == len(shapes[1]) == 4:
-        return shapes[0][2], shapes[1][2]
+        _, heads, queries, _ = shapes[0]
+        shared = model.heads // model.kv_heads
+        # Hugging Face packs the heads that share keys as further queries of one head.
+        packed = heads == model.kv_heads and queries % shared == 0
+        return queries // shared if packed else queries, shapes[1][2]
     if row.record.case.op == "aten::bmm" and len(shapes) == 2 and shapes[0][-1] == model.head_width:
         return shapes[0][1], shapes[1][-1]
     return None

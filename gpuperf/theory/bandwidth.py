@@ -7,6 +7,9 @@ L1_BYTES = 128.0  # a cycle and SM: 32 lanes of 4 bytes (NVIDIA's tuning guides 
 # are 36, 35 and 34 (gpu-benches `gpu-l2-cache`, and gpuperf's own), of a path that is 64 wide.
 L2_BYTES = 35.0
 READ_SHARE = 0.92  # of the data sheet's bandwidth that reads reach: 0.91 to 0.95 (the same sources)
+# Of the data sheet's bandwidth that a copy reaches: 0.84 in print for an H200 (Azure ND H200 v5),
+# 0.85 to 0.87 for A100 (gpu-stream), and 0.89 on the H200 of docs/measured.
+COPY_SHARE = 0.87
 
 
 def l1_bandwidth(sms: float, clock: float) -> float:
@@ -22,3 +25,8 @@ def l2_bandwidth(sms: float, clock: float) -> float:
 def read_bandwidth(sheet: float) -> float:
     """Return the byte/s that reads reach of the bandwidth *sheet* of the data sheet."""
     return sheet * READ_SHARE
+
+
+def copy_bandwidth(value: float, source: str) -> float:
+    """Return the byte/s of a copy: *value*, or its share if *source* is the data sheet."""
+    return value * COPY_SHARE if source == "data sheet" else value

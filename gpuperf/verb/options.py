@@ -18,6 +18,8 @@ from gpuperf.run.plan import Conditions
 from gpuperf.run.supervisor import DEADLINE_S, Supervisor
 from gpuperf.show.figure import import_ahead
 from gpuperf.verb import parse
+from gpuperf.verb.registry import ROWS, verbs
+from gpuperf.verb.verb import load
 from gpuperf.verb.workers import make_supervisor as make_supervisor
 
 RUNS, BASELINES = Path("gpuperf-runs"), Path("gpuperf-baselines")
@@ -337,8 +339,16 @@ class Options:
         Raises: CannotMeasure, UsageError.
         """
         return make_supervisor(
-            self.device, self.deadline, self.threads, import_ahead, processes, self.gpus or 1
+            self.device, self.deadline, self.threads, _import_output, processes, self.gpus or 1
         )
+
+
+def _import_output() -> None:
+    """Import what prints and draws rows, while a worker starts."""
+    import_ahead()
+    rows = verbs()[ROWS]
+    for name in (rows.tables, rows.charts[0].draw):
+        load(name)
 
 
 # Groups of options for `takes`.

@@ -27,34 +27,29 @@ from gpuperf import (
     about,
     at_most,
 )
-from gpuperf.theory.bandwidth import l2_bandwidth
+from gpuperf.theory.bandwidth import copy_bandwidth, l2_bandwidth
 
-TILE, ROWS, SIZE = 32, 8, 4  # a block of 256 threads has 8 rows of a tile
+TILE, ROWS, SIZE, SHARE = 32, 8, 4, 0.75  # 8 rows of a tile in a block; of its bound to be reached
 SLICE_BYTES, PART_CYCLES = 64, 2  # of an L2 slice: bytes a cycle (A100 white paper), cycles a part
-SHARES = {"naive": 0.75, "tiled": 0.75, "padded": 0.75}  # of its bound that each must reach
 
 CUDA = """
 template <int WIDE>
-__device__ void through_tile(const float* x, float* y, unsigned n, unsigned turned) {
+__device__ void through_tile(const float* x, float* y, unsigned n, unsigned flip) {
     __shared__ float tile[32][WIDE];
     const unsigned all = n / 32, row = blockIdx.x / all * 32, column = blockIdx.x % all * 32;
-    const unsigned lane = threadIdx.x % 32, first = threadIdx.x / 32;
-    x += row * (size_t)n + column;
-    y += turned ? column * (size_t)n + row : row * (size_t)n + column;
-    for (unsigned r = first; r < 32; r += 8) tile[r][lane] = x[r * (size_t)n + lane];
+    const unsigned t = threadIdx.x % 32, w = threadIdx.x / 32;
+    x += row * (size_t)n + column, y += flip ? column * (size_t)n + row : row * (size_t)n + column;
+    for (unsigned r = w; r < 32; r += 8) tile[r][t] = x[r * (size_t)n + t];
     __syncthreads();
-    for (unsigned r = first; r < 32; r += 8)
-        y[r * (size_t)n + lane] = turned ? tile[lane][r] : tile[r][lane];
+    for (unsigned r = w; r < 32; r += 8) y[r * (size_t)n + t] = flip ? tile[t][r] : tile[r][t];
 }
-#define KERNEL(name) extern "C" __global__ \\
-    void name(const float* x, float* y, unsigned n, unsigned turned)
-KERNEL(tiled) { through_tile<32>(x, y, n, turned); }
-KERNEL(padded) { through_tile<33>(x, y, n, turned); }
+#define KERNEL(f) extern "C" __global__ void f(const float* x, float* y, unsigned n, unsigned flip)
+KERNEL(tiled) { through_tile<32>(x, y, n, flip); }
+KERNEL(padded) { through_tile<33>(x, y, n, flip); }
 KERNEL(naive) {
-    const unsigned all = n / 32, row = blockIdx.x / all * 32, column = blockIdx.x % all * 32;
-    const unsigned at = column + threadIdx.x % 32;
+    unsigned row = blockIdx.x / (n / 32) * 32, at = blockIdx.x % (n / 32) * 32 + threadIdx.x % 32;
     for (unsigned r = row + threadIdx.x / 32; r < row + 32; r += 8)
-        y[turned ? at * (size_t)n + r : r * (size_t)n + at] = x[r * (size_t)n + at];
+        y[flip ? at * (size_t)n + r : r * (size_t)n + at] = x[r * (size_t)n + at];
 }
 """
 
@@ -68,17 +63,22 @@ def transpose(
     return cuda_call(CUDA, name, y, (point.n // TILE) ** 2, TILE * ROWS, *values)
 
 
+def copied(numbers: Numbers) -> float:
+    """Return the byte/s of a copy."""
+    return copy_bandwidth(numbers["copy_bandwidth"], numbers.source("copy_bandwidth"))
+
+
 def expect(at: Point, numbers: Numbers) -> Expected:
     """Predict the highest rate: of DRAM, of requests to the L2, or of shared memory."""
     moved, sms, clock = 2 * SIZE, numbers["sms"], numbers["clock"]
-    limits = {f"a copy ({numbers.source('copy_bandwidth')})": numbers["copy_bandwidth"]}
+    limits = {f"a copy ({numbers.source('copy_bandwidth')})": copied(numbers)}
     if at.implementation == "naive":
         slices = numbers.get("l2_bandwidth", l2_bandwidth(sms, clock)) / SLICE_BYTES
         limits["a request to the L2 an element"] = slices / PART_CYCLES * moved
     if at.implementation == "tiled":
         limits["bank conflicts"] = moved / (1 + 1 / TILE) * sms * clock
     which = min(limits, key=limits.__getitem__)
-    return at_most(limits[which], "byte/s", f"limited by {which}", SHARES[at.implementation])
+    return at_most(limits[which], "byte/s", f"limited by {which}", SHARE)
 
 
 TURNED = Workload(
@@ -95,7 +95,7 @@ TURNED = Workload(
     cost=lambda point: Cost(bytes=(Bytes(SIZE * point.n**2, SIZE * point.n**2),)),
     implementations=tuple(
         Implementation(name, partial(transpose, name), f"CUDA C, {name}", lacks_cuda)
-        for name in SHARES
+        for name in ("naive", "tiled", "padded")
     ),
     terms=lambda point: 1,
 )
@@ -103,7 +103,7 @@ COPY = Control(
     "copy",
     {"turned": "no"},
     "the same kernel turns nothing",
-    lambda at, numbers: about(numbers["copy_bandwidth"], "byte/s", "a copy through the tile", 0.2),
+    lambda at, numbers: about(copied(numbers), "byte/s", "a copy through the tile", 0.2),
     ("padded",),
 )
 TRANSPOSE = Experiment(

@@ -8,6 +8,9 @@ quantized by each call and multiplied in int8) or `int4` with a scale for each `
 - `dequantize`: torch writes the weights in the dtype of x, reads them again and multiplies.
 - `torch`: torch's own kernel of each format, where it has one.
 - `triton`: codes are converted in registers; a GEMV or thin tiles up to 16 rows of x, tensor cores.
+  For many rows on Hopper one candidate restores the weights in memory; its bytes are not counted.
+- `cuda`: CUDA C for up to 16 rows of x in bf16 and for int4 and int8, whose codes become an operand
+  of the tensor cores in the registers into which they were loaded.
 
 The reference has the quantized weights. How far the exact product is from that with the original
 weights is the reading `quantization_error` of a record, relative and in the root mean square.
@@ -19,6 +22,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
+from gpuperf.kernels._linear_cuda import cuda_supports, linear_cuda
 from gpuperf.kernels._linear_triton import linear_triton
 from gpuperf.kernels._quantized import (
     AS_X,
@@ -268,6 +272,9 @@ LINEAR = Workload(
             "Triton, weights converted in registers",
             triton_supports,
             triton_work,
+        ),
+        Implementation(
+            "cuda", with_error(linear_cuda), "CUDA C, weights converted in registers", cuda_supports
         ),
     ),
     narrow=narrow,

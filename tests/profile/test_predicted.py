@@ -112,6 +112,13 @@ def test_a_product_has_rows_inputs_and_outputs(
     assert product_of(row) == shape
 
 
+def test_packed_heads_are_one_query_of_each_head() -> None:
+    packed = "8×8×4×128 bf16, 8×8×1025×128 bf16, 8×8×1025×128 bf16"
+    attention = operator("aten::scaled_dot_product_attention", packed, MS, "attention")
+    (profile,) = profiles(decode(*products(), attention))
+    assert sizes_of(profile, LLAMA).context == 1024
+
+
 def test_the_context_is_the_mean_over_the_lengths_of_the_accounted_steps() -> None:
     longer = operator("aten::_flash_attention", FUSED.replace("1025", "1125"), 0.0, "attention")
     (profile,) = profiles(decode(*products(), ATTENTION, replace(longer, times={}, primary="")))

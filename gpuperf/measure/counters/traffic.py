@@ -175,7 +175,7 @@ def calibrate(
     copies = []
     for sizes in COPIED_L2_SIZES:
         size = min(sizes * l2_bytes, free * sizes // 64)
-        source = torch.ones(size // 4, device=device)
+        source = torch.ones(size // 4, dtype=torch.float32, device=device)
         target = torch.empty_like(source)
         copy = partial(target.copy_, source)
         copies.append((4 * source.numel(), measure_traffic(sampler, copy, flush, "cold", 0.0003)))

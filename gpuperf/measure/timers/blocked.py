@@ -108,8 +108,8 @@ class BlockedTimer(WindowTimer):
     def _reference_calls(self) -> list[Call]:
         """Return calls of one kernel each, elementwise or matmul, with which to find the floor."""
         device = self.window.device
-        vectors = [torch.ones(1 << p, device=device) for p in (10, 18, 20)]
-        middle = torch.ones(1 << 16, device=device)
+        vectors = [torch.ones(1 << p, dtype=torch.float32, device=device) for p in (10, 18, 20)]
+        middle = torch.ones(1 << 16, dtype=torch.float32, device=device)
         squares = [torch.ones(n, n, dtype=torch.float16, device=device) for n in (128, 256, 512)]
         return [
             *(lambda x=x: torch.add(x, x) for x in vectors),

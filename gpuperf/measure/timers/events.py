@@ -30,7 +30,7 @@ class EventsTimer(OpenTimer):
         self._start = torch.cuda.Event(enable_timing=True)
         self._end = torch.cuda.Event(enable_timing=True)
         self.facts = TimerFacts()
-        nothing = torch.zeros(1, device=device)
+        nothing = torch.zeros(1, dtype=torch.float32, device=device)
         least = min(self.sample(nothing.zero_, 0.0, "cold").time_s for _ in range(50))
         self.facts = TimerFacts(empty_call_s=least)
 

@@ -39,7 +39,7 @@ class GraphTimer(WindowTimer):
         self._output: Any = None
         self._graph: torch.cuda.CUDAGraph | None = None
         self._floor_s = 0.0
-        self._vector = torch.ones(1 << 16, device=window.device)
+        self._vector = torch.ones(1 << 16, dtype=torch.float32, device=window.device)
         self.facts = TimerFacts(tick_s=window.tick_s)
         self._measure_floor()
 

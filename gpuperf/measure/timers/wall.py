@@ -42,7 +42,7 @@ class WallTimer(OpenTimer):
             tick_s=time.get_clock_info("perf_counter").resolution,
         )
         self.facts = floor
-        one = torch.zeros(1, device=device)
+        one = torch.zeros(1, dtype=torch.float32, device=device)
         least = statistics.median(self.sample(one.zero_, 0.0, "cold").time_s for _ in range(COLD))
         self.facts = replace(floor, empty_call_s=max(least - floor.floor_s, 0.0))
 
