@@ -7,7 +7,7 @@ from typing import Any
 
 from gpuperf.links.study import HOST, LEAST, MOST, Cell, cells
 from gpuperf.model.record import Run
-from gpuperf.model.topology import HostLink, Pair, Topology
+from gpuperf.model.topology import Topology
 from gpuperf.show.render import render
 from gpuperf.show.screen import WIDE, Screen
 from gpuperf.show.table import Column, Mood, Note, Table, fill
@@ -102,9 +102,9 @@ def _notes(topology: Topology | None) -> Iterator[Note]:
     """Yield the topology in words, and what the verdicts mean."""
     known = topology or Topology()
     for pair in known.pairs:
-        yield f"GPU {pair.source} → GPU {pair.target}", pair_words(pair)
+        yield f"GPU {pair.source} → GPU {pair.target}", pair.words
     for host in known.hosts:
-        yield f"GPU {host.gpu} → host", host_words(host)
+        yield f"GPU {host.gpu} → host", host.words
     if known.gpus == 1:
         yield "Pairs", "there is one GPU, so no link between GPUs was measured"
     yield (
@@ -112,23 +112,3 @@ def _notes(topology: Topology | None) -> Iterator[Note]:
         f"as expected: {LEAST:.0%} to {MOST:.0%} of the sheet, one direction of the link after "
         "coding; a copy to itself is not measured",
     )
-
-
-def pair_words(pair: Pair) -> str:
-    """Return the link of a pair in words; what is unknown is said to be."""
-    links = f", {pair.nvlinks} links active" if pair.nvlinks is not None else ""
-    access = {
-        True: "its kernels access the other's memory",
-        False: "its kernels cannot access the other's memory",
-        None: "access unknown",
-    }[pair.access]
-    kind = "a link of unknown kind" if pair.kind == "unknown" else pair.kind
-    return f"{kind}{links}; {access}"
-
-
-def host_words(host: HostLink) -> str:
-    """Return a host link in words; what is unknown is said to be."""
-    numa = f"; NUMA node {host.numa}" if host.numa is not None else ""
-    if not host.generation or not host.lanes:
-        return f"a link of unknown kind{numa}"
-    return f"PCIe generation {host.generation}, {host.lanes} lanes{numa}"

@@ -25,6 +25,18 @@ class Pair:
     nvlinks: int | None = None
     access: bool | None = None
 
+    @property
+    def words(self) -> str:
+        """The link in words; what is unknown is said to be."""
+        links = f", {self.nvlinks} links active" if self.nvlinks is not None else ""
+        access = {
+            True: "its kernels access the other's memory",
+            False: "its kernels cannot access the other's memory",
+            None: "access unknown",
+        }[self.access]
+        kind = "a link of unknown kind" if self.kind == "unknown" else self.kind
+        return f"{kind}{links}; {access}"
+
 
 @dataclass(frozen=True)
 class HostLink:
@@ -35,6 +47,14 @@ class HostLink:
     generation: int | None = None
     lanes: int | None = None
     numa: int | None = None
+
+    @property
+    def words(self) -> str:
+        """The link in words; what is unknown is said to be."""
+        numa = f"; NUMA node {self.numa}" if self.numa is not None else ""
+        if not self.generation or not self.lanes:
+            return f"a link of unknown kind{numa}"
+        return f"PCIe generation {self.generation}, {self.lanes} lanes{numa}"
 
     @property
     def byte_per_s(self) -> float | None:

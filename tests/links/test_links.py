@@ -14,7 +14,7 @@ import pytest
 
 from gpuperf.links.command import _bytes, measure_links
 from gpuperf.links.study import FAR_BYTES, Cell, cases_of, cells
-from gpuperf.links.table import host_words, pair_words, render_links
+from gpuperf.links.table import render_links
 from gpuperf.measure.topology import kind_of, read_topology
 from gpuperf.model.codec import decode, encode
 from gpuperf.model.contract import Contract, DeviceFacts, Fingerprint
@@ -210,8 +210,8 @@ def test_the_kind_of_a_link_is_what_nvml_says(
 
 
 def test_what_is_unknown_is_said_to_be() -> None:
-    assert pair_words(Pair(0, 1)) == "a link of unknown kind; access unknown"
-    assert host_words(HostLink(0)) == "a link of unknown kind"
+    assert Pair(0, 1).words == "a link of unknown kind; access unknown"
+    assert HostLink(0).words == "a link of unknown kind"
     assert NVLINKED.pair(1, 7) == Pair(1, 7)
     assert NVLINKED.host(7) == HostLink(7)
 
