@@ -235,9 +235,7 @@ def _captured(call: Call, calls: int) -> tuple[torch.cuda.CUDAGraph, Any]:
     except RuntimeError as error:
         reason = str(error).strip().splitlines()[0]
         raise NoTime(
-            "cannot-block",
-            f"the call cannot be captured in a CUDA graph: {reason}",
-            BY_WALL,
+            "cannot-block", f"the call cannot be captured in a CUDA graph: {reason}", BY_WALL
         ) from None
     torch.cuda.synchronize()
     return graph, output

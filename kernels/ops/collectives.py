@@ -17,6 +17,7 @@ Implementations:
 - `gloo`: torch.distributed on CPUs. Its times say nothing of a network.
 - `nccl`: torch.distributed on GPUs, launched by the host.
 - `nccl_graph`: the same call, replayed from a CUDA graph.
+- `rs_ag`: a reduce-scatter and an all-gather, by either library (`all_reduce` alone).
 - `one_shot`, `two_shot`: kernels over torch's symmetric memory (`all_reduce` alone). In one shot
   each rank reads all arrays; in two each reduces a part, and reads the other parts.
 
@@ -132,6 +133,20 @@ def reduce_scatter(inputs: Inputs, point: Point, options: object) -> Call:
     return call
 
 
+def rs_ag(inputs: Inputs, point: Point, options: object) -> Call:
+    """Build the all-reduce as a reduce-scatter and an all-gather, in place."""
+    placed = Point({**point, "in_place": "yes"})
+    x = inputs["x"]
+    scatter, gather = (build(inputs, placed, options) for build in (reduce_scatter, all_gather))
+
+    def call() -> torch.Tensor:
+        scatter()
+        gather()
+        return x
+
+    return call
+
+
 def all_to_all(inputs: Inputs, point: Point, options: object) -> Call:
     """Build the all-to-all of equal parts by torch."""
     x = inputs["x"]
@@ -214,6 +229,14 @@ def on(kind: str, divided: bool = False, lacks: str = "") -> Callable[[Point, An
     return supports
 
 
+def halves(point: Point, device: Any) -> str | None:
+    """Return why `rs_ag` does not take *point*, or None."""
+    if point.in_place == "no":
+        return "its result is for --in-place yes"
+    kind = "cuda" if device.kind == "cuda" else "cpu"
+    return on(kind, divided=True, lacks="avg" if kind == "cpu" else "")(point, device)
+
+
 def symmetric(in_place: str) -> Callable[[Point, Any], str | None]:
     """Return the `supports` of a kernel over symmetric memory, which is *in_place* or not."""
 
@@ -278,6 +301,7 @@ ALL_REDUCE = Workload(
     cost=cost_of(2, divided=True),
     implementations=(
         *by_torch(all_reduce),
+        Implementation("rs_ag", rs_ag, "reduce-scatter and all-gather", halves),
         Implementation("one_shot", one_shot, "torch symmetric memory, one shot", symmetric("no")),
         Implementation("two_shot", two_shot, "torch symmetric memory, two shots", symmetric("yes")),
     ),

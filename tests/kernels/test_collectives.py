@@ -79,6 +79,18 @@ def test_each_collective_is_right_on_every_rank(world: int) -> None:
         assert gang.renewals == []
 
 
+def test_an_all_reduce_is_a_reduce_scatter_and_an_all_gather() -> None:
+    with Supervisor(GangLauncher(LocalLauncher(), 4), "cpu") as gang:
+        for operation in ("sum", "max"):
+            point = {"bytes": 4 * 4 * 1001, "dtype": "fp32", "operation": operation}
+            case = Case("all_reduce", "rs_ag", {**point, "in_place": "yes", "world": 4})
+            record = gang.measure("r", case, CONTRACT, 0)
+            assert (record.status, record.reason) == ("ok", "")
+        odd = Case("all_reduce", "rs_ag", {**case.point, "bytes": 12})
+        reason = gang.measure("r", odd, CONTRACT, 0).reason
+        assert reason == "3 elements are not divisible by 4 ranks"
+
+
 def test_what_no_collective_can_do_is_refused() -> None:
     with Supervisor(GangLauncher(LocalLauncher(), 2), "cpu") as gang:
         for name, more, reason in (
