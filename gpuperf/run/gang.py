@@ -147,8 +147,11 @@ class GangConnection:
             now = time.monotonic()
             if self._failed_at is not None and now - self._failed_at > GRACE_S:
                 return self._end_alone()
-            if any(now - self._heard[rank] > timeout_s for rank in self._pending):
-                self._silent = self._name_silent(sorted(self._pending))
+            quiet_s = {rank: now - self._heard[rank] for rank in sorted(self._pending)}
+            if any(seconds > timeout_s for seconds in quiet_s.values()):
+                # Ranks that stopped together reported last within a fraction of the deadline.
+                quiet = [rank for rank, seconds in quiet_s.items() if seconds > timeout_s / 2]
+                self._silent = self._name_silent(quiet)
                 return None
             if self._pending:
                 time.sleep(POLL_S)
@@ -208,14 +211,14 @@ class GangConnection:
             worker.kill()
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def _name_silent(self, pending: Sequence[int]) -> str:
+    def _name_silent(self, quiet: Sequence[int]) -> str:
         """Name the ranks that the others wait for, with the line that each executes.
 
         A rank that waits in a collective or for its device is not at fault, unless all do.
         """
         places = self._places()
         waiting = [rank for rank, place in places.items() if place is not None and place.waits]
-        late = [rank for rank in pending if rank not in waiting] or list(pending)
+        late = [rank for rank in quiet if rank not in waiting] or list(quiet)
         at = "; ".join(dict.fromkeys(str(places.get(rank) or "no answer") for rank in late))
         return f"{named(late)} ({at})" if places else named(late)
 
