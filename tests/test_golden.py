@@ -238,7 +238,7 @@ SAID: dict[int, tuple[object, ...]] = {
         "case",
         "eager",
         4,
-        1.4901935e-3,
+        0.4112635e-3,
         0,
         ["few-samples"],
         "wall",

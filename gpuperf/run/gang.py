@@ -137,22 +137,22 @@ class GangConnection:
         of a rank that are not a message.
         """
         while self._pending:
+            progress = None
             for rank in sorted(self._pending):
                 message = self._next(rank)
                 if message is not None and self._takes(rank, message):
-                    return message
+                    progress = message
                 if message is None and self.ranks[rank].death() is not None:
                     self._culprit = rank
                     return None
             now = time.monotonic()
             if self._failed_at is not None and now - self._failed_at > GRACE_S:
                 return self._end_alone()
-            quiet_s = {rank: now - self._heard[rank] for rank in sorted(self._pending)}
-            if any(seconds > timeout_s for seconds in quiet_s.values()):
-                # Ranks that stopped together reported last within a fraction of the deadline.
-                quiet = [rank for rank, seconds in quiet_s.items() if seconds > timeout_s / 2]
-                self._silent = self._name_silent(quiet)
+            if any(now - self._heard[rank] > timeout_s for rank in self._pending):
+                self._silent = self._name_silent(now, timeout_s)
                 return None
+            if progress is not None:
+                return progress
             if self._pending:
                 time.sleep(POLL_S)
         return combined(self._answers, len(self.ranks))
@@ -211,16 +211,21 @@ class GangConnection:
             worker.kill()
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def _name_silent(self, quiet: Sequence[int]) -> str:
+    def _name_silent(self, now: float, timeout_s: float) -> str:
         """Name the ranks that the others wait for, with the line that each executes.
 
         A rank that waits in a collective or for its device is not at fault, unless all do.
         """
+        pending = sorted(self._pending)
+        # Ranks that stopped together reported last within a fraction of the deadline.
+        quiet = [rank for rank in pending if now - self._heard[rank] > timeout_s / 2]
         places = self._places()
-        waiting = [rank for rank, place in places.items() if place is not None and place.waits]
-        late = [rank for rank in quiet if rank not in waiting] or list(quiet)
-        at = "; ".join(dict.fromkeys(str(places.get(rank) or "no answer") for rank in late))
-        return f"{named(late)} ({at})" if places else named(late)
+        if not places:
+            return named(quiet)
+        known = {rank: places.get(rank) for rank in pending}
+        late = [rank for rank, place in known.items() if place is None or not place.waits] or quiet
+        lines = dict.fromkeys(str(known[rank] or "no answer") for rank in late)
+        return f"{named(late)} ({'; '.join(lines)})"
 
     def _places(self) -> dict[int, Place | None]:
         """Ask every rank for its stack; None for one that does not write it."""

@@ -174,10 +174,10 @@ def test_a_rank_that_answers_garbage_is_named() -> None:
 
 def test_a_silent_rank_is_named_even_if_the_others_report() -> None:
     reports: list[FromWorker | str | None] = [Progress("time", n) for n in range(10_000)]
-    supervisor, _ = supervise([OPENED, *reports], [OTHER])
+    supervisor, _ = supervise([OPENED, *reports], [OTHER], deadline_s=0.01)
     done = supervisor.measure("r", CASE, CONTRACT, 0)
     assert done.status == "timeout"
-    assert done.reason == "rank 1 reported nothing for 0.1 s"
+    assert done.reason == "rank 1 reported nothing for 0.01 s"
 
 
 def test_a_rank_that_fails_alone_ends_the_case_for_all() -> None:
