@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from gpuperf.links.study import HOST, LEAST, MOST, Cell, cells
+from gpuperf.links.study import HOST, LEAST, LEAST_BOTH, MOST, Cell, cells
 from gpuperf.model.record import Run
 from gpuperf.model.topology import Topology
 from gpuperf.show.render import render
@@ -37,6 +37,13 @@ def _matrices(every: Sequence[Cell]) -> Iterator[Table]:
             column = (rates.get((source, target)) for source in names)
             columns.append(Column(target, "", tuple(_rate(c) for c in column)))
         way = "both directions at once, their sum" if both else "one direction"
+        way += (
+            " (by the source)"
+            if "write" in means
+            else " (by the target)"
+            if "read" in means
+            else ""
+        )
         yield Table(tuple(columns), title=f"{means}, {way}")
 
 
@@ -109,6 +116,7 @@ def _notes(topology: Topology | None) -> Iterator[Note]:
         yield "Pairs", "there is one GPU, so no link between GPUs was measured"
     yield (
         "Verdict",
-        f"as expected: {LEAST:.0%} to {MOST:.0%} of the sheet, one direction of the link after "
-        "coding; a copy to itself is not measured",
+        f"as expected: {LEAST * 100:.0f} to {MOST * 100:.0f} % of the sheet, from "
+        f"{LEAST_BOTH * 100:.0f} % for both directions of PCIe at once; a sheet's rate is after "
+        "coding, and for the directions that are busy",
     )
