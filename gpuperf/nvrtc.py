@@ -95,6 +95,18 @@ class Kernel:
         )
 
 
+def copy_async(target: int, source: int, size: int, stream: int) -> None:
+    """Queue a copy of *size* bytes between two addresses on *stream*, on any two devices.
+
+    Raises: CannotMeasure.
+    """
+    driver, _ = _bindings()
+    queued = driver.cuMemcpyAsync(
+        driver.CUdeviceptr(target), driver.CUdeviceptr(source), size, driver.CUstream(stream)
+    )
+    _checked(queued, "a copy")
+
+
 def load_kernels(source: str, arch: str, names: Sequence[str]) -> dict[str, Kernel]:
     """Compile *source* and load the `extern "C"` kernels *names* into the current context."""
     driver, _ = _bindings()

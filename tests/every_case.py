@@ -15,7 +15,9 @@ from gpuperf.measure.inputs import ByteCounter, TooLarge
 from gpuperf.measure.registry import load_source
 from gpuperf.model.workload import Implementation, Point, Workload
 
-FOUND, BROKEN = load_source("gpuperf.kernels")
+LOADED, BROKEN = load_source("gpuperf.kernels")
+# Collectives need several processes: test_collectives.py holds them to their promises.
+FOUND = {name: workload for name, workload in LOADED.items() if not workload.world}
 
 
 CPU = open_device("cpu")

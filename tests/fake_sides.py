@@ -73,6 +73,8 @@ class FakeSide:
 
 
 class FakeWorker:
+    name = "the worker"
+
     def __init__(self, side: FakeSide, number: int) -> None:
         self.side, self.number, self.killed = side, number, False
         self.replies: list[FromWorker] = [Hello(PROTOCOL, number, "2.13")]

@@ -231,6 +231,18 @@ SAID: dict[int, tuple[object, ...]] = {
         ["contended", "imprecise", "near-floor"],
         "wall",
     ),
+    12: (
+        "AMD EPYC",
+        "all_reduce/gloo[bytes=1024,dtype=fp32,operation=sum,in_place=yes,world=2]",
+        "ok",
+        "case",
+        "eager",
+        4,
+        0.4112635e-3,
+        0,
+        ["few-samples"],
+        "wall",
+    ),
 }
 
 
@@ -261,8 +273,8 @@ def test_the_run_of_each_later_schema_says_what_it_said(schema: int) -> None:
 
 def test_what_came_with_a_schema_is_read() -> None:
     """Counters with 3, the baseline with 4, studies with 5, kernels beside a case's times with 6,
-    programs with 7 and 8, the status `impossible` with 9, the tensors of operators with 10, and
-    predictions with 11."""
+    programs with 7 and 8, the status `impossible` with 9, the tensors of operators with 10,
+    predictions with 11, and the times of each rank with 12."""
     runs = {n: read_run(TESTS / "golden" / f"run_schema_{n}.jsonl") for n in range(1, SCHEMA + 1)}
     read = {n: runs[n].records[0].counters.get("dram_read_bytes") for n in (3, 4, 6)}
     assert read == pytest.approx({3: 56_985_823.186, 4: 6_442_654_922.882, 6: 8_373_523.007})
@@ -286,6 +298,12 @@ def test_what_came_with_a_schema_is_read() -> None:
     assert [record.readings["blocks"] for record in runs[11].records] == [8, 4, 2, 1, 1]
     caches = [record.contract.cache for record in runs[11].records]
     assert caches == ["hot", *["cold"] * 4], "a point of an experiment has a cache of its own"
+    assert {n: (run.header.world, run.header.devices) for n, run in runs.items()} == {
+        **dict.fromkeys(range(1, 12), (1, (0,))),
+        12: (2, (0, 0)),
+    }
+    ranks = runs[12].records[0].ranks
+    assert [(times.rank, times.times["eager"].size) for times in ranks] == [(0, 4), (1, 4)]
 
 
 @by_name

@@ -43,12 +43,13 @@ def test_torch_is_right_for_few_rows_and_many(name: str, m: int, weights: str) -
 
 
 @pytest.mark.parametrize("weights", FORMATS)
-@pytest.mark.parametrize("m", [1, 16, 300])
+@pytest.mark.parametrize("m", [1, 16, 60, 300, 600])
 def test_every_tile_is_right(m: int, weights: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """With rows that end within a tile; groups of 128 fill the tiles or are longer than they."""
     at = Point(m=m, n=500, k=1024, weights=weights, dtype="bf16")
-    for tile in _linear_triton.tiles(at):
-        monkeypatch.setattr(_linear_triton, "tiles", lambda point, tile=tile: [tile])
+    kind = {"fp8": torch.float8_e4m3fn, "int8-dynamic": torch.int8}.get(weights, torch.bfloat16)
+    for tile in _linear_triton.tiles(torch.empty(0, dtype=kind, device="cuda:0"), at):
+        monkeypatch.setattr(_linear_triton, "tiles", lambda x, point, tile=tile: [tile])
         check(BY_NAME["triton"], at)
 
 

@@ -51,7 +51,7 @@ SLIPS = [
     ((*MATMUL, "--deadline", "10ms"), "--deadline 10ms is under 1 s", "--deadline 1"),
     ((*MATMUL, "--gap", "5min"), "--gap 5min is over 60 s", "2s"),
     ((*MATMUL, "--data", "normal"), "no data 'normal'; did you mean 'randn'?", "uniform"),
-    (("run", "--suite", "nosuch"), "no suite 'nosuch'", "known: ci, full, quick"),
+    (("run", "--suite", "nosuch"), "no suite 'nosuch'", "known: ci, full, quick, screen"),
     (("devices", "b9000"), "no device 'b9000'", "gpuperf devices"),
 ]
 
@@ -191,7 +191,7 @@ def test_precision_and_budget_take_percent_and_units() -> None:
 def test_threads_of_a_cpu_are_given_to_its_workers(
     monkeypatch: pytest.MonkeyPatch, real_start: None
 ) -> None:
-    from gpuperf.verb.options import THREAD_VARIABLES, make_supervisor
+    from gpuperf.verb.workers import THREAD_VARIABLES, make_supervisor
 
     for name in THREAD_VARIABLES:
         monkeypatch.setenv(name, "2")  # and put back after the test

@@ -17,6 +17,7 @@ from gpuperf.verb.parse import LEAST_PRECISE
 @opt.takes(
     *opt.CASES,
     "device",
+    "gpus",
     "threads",
     "timer",
     "precision",

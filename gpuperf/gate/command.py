@@ -55,11 +55,11 @@ Dirty = Annotated[bool, typer.Option("--dirty", help="Measure changes that are n
 ProjectSuite = Annotated[
     str | None,
     typer.Option(
-        help="Suite: a file, or ci, quick, full; by default that of gpuperf.toml.",
+        help="Suite: a file, or ci, quick, full, screen; by default that of gpuperf.toml.",
         show_default=False,
     ),
 ]
-SuiteName = Annotated[str, typer.Option(help="Suite: ci, quick, full, or a file.")]
+SuiteName = Annotated[str, typer.Option(help="Suite: ci, quick, full, screen, or a file.")]
 DryRun = Annotated[
     bool,
     typer.Option(

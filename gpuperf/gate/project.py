@@ -1,6 +1,6 @@
 """Read a project's settings for its gate from `gpuperf.toml`.
 
-suite = "./bench/suite.toml"      # or ci, quick, full
+suite = "./bench/suite.toml"      # or ci, quick, full, screen
 target = 0.05                     # the slowdown that must be detectable in every case
 
 [[margin]]

@@ -43,6 +43,7 @@ PRINTED = (opt.Format.TABLE, opt.Format.MD)  # formats that are printed one afte
     "dtype",
     "impl",
     "device",
+    "gpus",
     "threads",
     "timer",
     "precision",
@@ -172,7 +173,9 @@ def _all(
     pace = Pace(_seconds(budget, MINUTE_S) if budget else None, processes)
     findings: list[Finding] = []
     ended: BaseException | None = None
-    rest = list(in_order(by_cost(catalogue.experiments)))
+    # Experiments of a gang are measured with --gpus, and no others then.
+    chosen = [e for e in catalogue.experiments if ("gang" in e.needs) == (options.gpus is not None)]
+    rest = list(in_order(by_cost(chosen)))
     while rest and ended is None:
         finding = _one(supervisor, rest, options, file, pace, processes)
         del rest[0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from gpuperf.errors import CannotMeasure
+from gpuperf.errors import CannotMeasure, UsageError
 from gpuperf.lab.judging import judge
 from gpuperf.lab.study import Study, study_run
 from gpuperf.lab.table import needs_text
@@ -46,10 +46,11 @@ def run_experiment(
 
     Raises: UsageError, UnknownName; CannotMeasure where the device lacks what it needs.
     """
+    _refuse_gang(experiment, options)
     axes = axis_options(options.words, workload)
     if options.dtype is not None:
         axes["dtype"] = options.dtype
-    planned = plan_experiment(experiment, workload, axes, split(options.impl))
+    planned = plan_experiment(experiment, workload, axes, split(options.impl), options.gpus)
     opened = supervisor.open()
     if missing := lacking(experiment, opened.device):
         raise CannotMeasure(missing, "`gpuperf lab list` shows what each experiment needs")
@@ -60,6 +61,20 @@ def run_experiment(
     if ruling.verdict != "INCONCLUSIVE":
         keep_numbers(opened, _given(experiment, ruling))
     return Finding(experiment, outcome, study, ruling)
+
+
+def _refuse_gang(experiment: ExperimentDescription, options: Options) -> None:
+    """Refuse an experiment of a gang without one, or the reverse. Raises: UsageError."""
+    needed = "gang" in experiment.needs
+    if needed and options.gpus is None:
+        raise UsageError(
+            f"{experiment.name} needs several GPUs, and --gpus is not given", "--gpus 2"
+        )
+    if not needed and options.gpus is not None:
+        raise UsageError(
+            f"{experiment.name} is of one device, and --gpus {options.gpus} is given",
+            "leave --gpus out",
+        )
 
 
 def lacking(experiment: ExperimentDescription, device: DeviceFacts) -> str:

@@ -16,7 +16,11 @@ from gpuperf.show.screen import WIDE, Screen
 from gpuperf.show.table import Column, Mood, Note, Table, fill
 from gpuperf.units import format_interval, format_number
 
-NEEDS: dict[Need, str] = {"cuda": "an NVIDIA GPU", "counters": "hardware counters"}
+NEEDS: dict[Need, str] = {
+    "cuda": "an NVIDIA GPU",
+    "counters": "hardware counters",
+    "gang": "--gpus 2",
+}
 WORDS = {
     "agrees": "agrees",
     "differs": "differs",

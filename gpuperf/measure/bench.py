@@ -18,6 +18,7 @@ import torch
 
 from gpuperf.errors import CannotMeasure, UnknownName, Unsupported, WorkloadError
 from gpuperf.jit import begin_build
+from gpuperf.measure import gang
 from gpuperf.measure.caveats import sample_caveats, telemetry_caveats
 from gpuperf.measure.checks import tensors_of
 from gpuperf.measure.counters.case import CaseCounter
@@ -32,6 +33,7 @@ from gpuperf.measure.readings import readings_of
 from gpuperf.measure.refusals import (
     SMALLER,
     NoTime,
+    refuse_alone,
     refuse_fallback,
     refuse_too_large,
     refuse_unsupported,
@@ -207,6 +209,7 @@ class Bench:
         Nothing is allocated yet. Raises: NoTime for a case that cannot be measured here.
         """
         point, name = Point(record.case.point), record.case.implementation
+        refuse_alone(workload)
         by_name = {i.name: i for i in workload.implementations}
         if name not in by_name:
             raise UnknownName("implementation", name, by_name)
@@ -256,7 +259,7 @@ class Bench:
         case, size = record.case, memory.inputs_bytes + memory.output_bytes
         l2 = self.device.facts.l2_bytes or 0
         wanted = min(MOST_COPIES, 1 + math.ceil(ROTATED_L2_SIZES * l2 / max(1, size)))
-        room = int(self.device.free_bytes() / 2 / max(1, memory.inputs_bytes))
+        room = int(gang.least(self.device.free_bytes() / 2 / max(1, memory.inputs_bytes)))
         for copy in range(1, max(2, min(wanted, room))):
             make = bind_make(self.device.torch, record.seed + 1 + copy, record.contract.data)
             inputs = verifier.workload.inputs(Point(case.point), make)
@@ -287,7 +290,7 @@ class Bench:
         start = time.perf_counter()
         result = function()
         self.device.synchronize()
-        return time.perf_counter() - start, result
+        return gang.most(time.perf_counter() - start), result
 
     def _verifier(
         self, workload: Workload, implementation: Implementation, record: Record
@@ -378,7 +381,8 @@ def with_times(record: Record, timing: Timing, built: Call) -> Record:
     """Return *record* as `ok`, with *timing*, and what *built* says of itself."""
     timed = replace(
         record,
-        chosen=dict(getattr(built, "chosen", {})),
+        chosen={**getattr(built, "chosen", {}), **timing.chosen},
+        ranks=timing.ranks,
         readings=readings_of(built),
         status="ok",
         times=timing.times,

@@ -24,8 +24,9 @@ Four roundings are allowed for, with u the unit roundoff of a dtype (half the sp
 
 A workload that declares nothing of its rounding is allowed `APPROXIMATE` beside in fp32.
 
-Integers must be exact. The root mean square of the errors may be a quarter of the tolerance of an
-element (more for few elements); that of a correct result is under an eighth.
+Integers must be exact, and so must be sums that the workload declares to have no terms. The root
+mean square of the errors may be a quarter of the tolerance of an element (more for few elements);
+that of a correct result is under an eighth.
 """
 
 from __future__ import annotations
@@ -191,7 +192,8 @@ class Comparison:
 
     def allowed(self, got: torch.Tensor) -> float:
         """Return the largest error allowed to an element of *got*. Raises: WrongResult."""
-        if not got.dtype.is_floating_point:
+        exact = self.workload.terms is not None and not self.workload.terms(self.point)
+        if exact or not got.dtype.is_floating_point:
             return 0.0
         name = dtype_name(got.dtype)
         if name is None:

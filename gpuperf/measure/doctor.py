@@ -15,7 +15,9 @@ from gpuperf.measure.counters.device import open_counters
 from gpuperf.measure.device import Device
 from gpuperf.measure.telemetry import Meter, NvmlMeter
 from gpuperf.measure.timers.activity import traced
+from gpuperf.measure.topology import read_topology
 from gpuperf.model.protocol import DeviceCheck
+from gpuperf.model.topology import Topology
 
 
 def examine(device: Device, meter: Meter) -> tuple[DeviceCheck, ...]:
@@ -27,6 +29,7 @@ def examine(device: Device, meter: Meter) -> tuple[DeviceCheck, ...]:
         checks.append(_kernel_records(device.torch))
         checks += _card(meter)
         checks.append(_counters(device))
+        checks += _links(read_topology(), device.facts.index)
     else:
         checks.append(
             _check("NVML", False, "not available", "clocks, power and throttling are unknown")
@@ -54,6 +57,14 @@ def _software(device: Device) -> Iterator[DeviceCheck]:
     yield _check("triton", triton, "installed" if triton else "not installed", hint)
     if device.facts.kind == "cuda":
         yield _nvrtc()
+
+
+def _links(topology: Topology, index: int) -> Iterator[DeviceCheck]:
+    """Yield the link of the device to each other GPU."""
+    for pair in topology.pairs:
+        if pair.source == index:
+            hint = "collectives between them go through the host (MIG, or ACS of the bridge?)"
+            yield _check(f"link to GPU {pair.target}", pair.access is not False, pair.words, hint)
 
 
 def _nvrtc() -> DeviceCheck:

@@ -8,6 +8,7 @@ import statistics
 from typing import NoReturn
 
 from gpuperf.errors import CannotMeasure
+from gpuperf.measure import gang
 from gpuperf.measure.device import Device
 from gpuperf.measure.inputs import ByteCounter, TooLarge
 from gpuperf.measure.timers.activity import Trace
@@ -31,6 +32,14 @@ class NoTime(Exception):
         super().__init__(reason)
         self.status: Status = status
         self.reason, self.hint = reason, hint
+
+
+def refuse_alone(workload: Workload) -> None:
+    """Raise NoTime where *workload* needs a gang and this process is in none, or the reverse."""
+    if workload.world and not gang.in_gang():
+        raise NoTime("skipped", f"{workload.name} needs a gang of several ranks", "give --gpus 2")
+    if gang.in_gang() and not workload.world:
+        raise NoTime("skipped", f"{workload.name} runs on one device", "leave --gpus out")
 
 
 def refuse_unsupported(device: Device, implementation: Implementation, point: Point) -> None:

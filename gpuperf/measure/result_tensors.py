@@ -44,7 +44,7 @@ def refuse_bad_tensors(
                 f"has several elements at one address (strides {tuple(tensor.stride())})"
             )
         for name, value in inputs.items():
-            allowed = name in workload.mutates or name in workload.aliases
+            allowed = name in workload.mutated(point) or name in workload.aliases
             if not allowed and isinstance(value, torch.Tensor) and share_memory(tensor, value):
                 raise WrongResult(
                     f"lies in the memory of the input {name!r}",
@@ -53,11 +53,11 @@ def refuse_bad_tensors(
 
 
 def refuse_changed_inputs(
-    workload: Workload, inputs: Mapping[str, Any], before: Mapping[str, Any]
+    workload: Workload, point: Point, inputs: Mapping[str, Any], before: Mapping[str, Any]
 ) -> None:
     """Compare *inputs* bit by bit with *before*. Raises: WrongResult for an undeclared change."""
     for name, value in inputs.items():
-        if name in workload.mutates or not isinstance(value, torch.Tensor):
+        if name in workload.mutated(point) or not isinstance(value, torch.Tensor):
             continue
         if not _same_bits(value, before[name]):
             raise WrongResult(

@@ -24,6 +24,7 @@ from typing import Any
 import torch
 
 from gpuperf.errors import CannotMeasure
+from gpuperf.measure import gang
 from gpuperf.measure.checks import compare, differ_much, poison, tensors_of
 from gpuperf.measure.deviation import WrongResult
 from gpuperf.measure.device import Device
@@ -54,11 +55,19 @@ class BoundCall:
 
 
 class Rotation:
-    """A call that runs each of *calls* in turn; `latest` is the number of the one that ran last."""
+    """A call that runs each of *calls* in turn; `latest` is the number of the one that ran last.
+
+    `plain` is the same without the CUDA graphs that the calls replay.
+    """
 
     def __init__(self, calls: Sequence[Call]) -> None:
         self._cycle = itertools.cycle(enumerate(calls))
+        self._plain = itertools.cycle(getattr(call, "plain", call) for call in calls)
         self.latest = 0
+
+    def plain(self) -> Any:
+        """Run the next call without its graph."""
+        return next(self._plain)()
 
     def __call__(self) -> Any:
         self.latest, call = next(self._cycle)
@@ -76,10 +85,10 @@ class Verifier:
     data: Data
     accumulate: str
     spot_checks: SpotChecks = field(init=False)
-    seed: int = field(default_factory=lambda: _random_seed())
+    seed: int = field(default_factory=lambda: int(gang.first(_random_seed())))
 
     def __post_init__(self) -> None:
-        changed = self.workload.mutates or self.workload.aliases or self.data == "zeros"
+        changed = self.workload.mutated(self.point) or self.workload.aliases or self.data == "zeros"
         self.spot_checks = SpotChecks(self.seed + PLACES, not changed)
         if self.workload.dropout(self.point) is not None:
             self.spot_checks.begin = lambda: torch.manual_seed(self.seed + CHANCE)
@@ -107,7 +116,7 @@ class Verifier:
                 self._renew(copies, self._drawn(self.seed + AFTER)[0])
                 poison(self._run(repeat))
             fresh, made = self._drawn(self.seed + PART)
-            if not self.workload.mutates:
+            if not self.workload.mutated(self.point):
                 renew_part(fresh, copies[0].inputs, made, self.seed)
             self._renew(copies, fresh)
             output, known = self._result(copies, fresh, repeat, again=True)
@@ -137,7 +146,8 @@ class Verifier:
         try:
             check = self._judge([bound], known, output)
         except WrongResult as wrong:
-            raise self._random(bound, fresh, output) or wrong from None
+            # In a gang, the other ranks make no further call.
+            raise (not gang.in_gang() and self._random(bound, fresh, output)) or wrong from None
         if self.spot_checks.active:
             self.spot_checks.expect(output, check)
             poison(output)  # so that a call which returns it again without computing is wrong
@@ -180,7 +190,7 @@ class Verifier:
                 self.device.torch,
                 self.implementation,
             )
-            refuse_changed_inputs(self.workload, bound.inputs, fresh)
+            refuse_changed_inputs(self.workload, self.point, bound.inputs, fresh)
         generator = torch.Generator(device=self.device.torch).manual_seed(self.seed + ROWS)
         return compare(
             self.workload,

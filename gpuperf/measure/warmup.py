@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
+from gpuperf.measure import gang
 from gpuperf.measure.device import Device
 from gpuperf.measure.inputs import bind_make
 from gpuperf.measure.timers.timer import Call
@@ -46,8 +47,9 @@ def warm_up(
         start = now()
         call()
         synchronize()
-        times.append(now() - start)
-        if len(times) > least and (len(times) > MOST_CALLS or now() - began > MOST_S):
+        times.append(gang.most(now() - start))
+        spent_s = gang.most(now() - began)
+        if len(times) > least and (len(times) > MOST_CALLS or spent_s > MOST_S):
             break
     steady = next((i for i in range(len(times) - 1) if _agree(times[i:])), len(times) - 1)
     return Warm(steady + 1 if steady else 0, min(times))

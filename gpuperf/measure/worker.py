@@ -23,12 +23,14 @@ import torch
 
 import gpuperf
 from gpuperf.errors import CannotMeasure, GpuperfError, WorkloadError
+from gpuperf.measure import gang
 from gpuperf.measure.bench import Bench
 from gpuperf.measure.callables import CallableBench
 from gpuperf.measure.device import Device, open_device
 from gpuperf.measure.doctor import examine
 from gpuperf.measure.fingerprint import fingerprint_of
 from gpuperf.measure.forecast import Forecast
+from gpuperf.measure.gang_stopwatch import open_gang_stopwatch
 from gpuperf.measure.isolation import Isolation
 from gpuperf.measure.nvbench import nvbench_means
 from gpuperf.measure.pipe import Pipe, die_with_parent, end_child_on_return
@@ -36,9 +38,10 @@ from gpuperf.measure.prediction import predict
 from gpuperf.measure.rebuilt import time_target
 from gpuperf.measure.recording.work import recorder_name
 from gpuperf.measure.registry import Loaded, load_all
-from gpuperf.measure.stopwatch import open_stopwatch
+from gpuperf.measure.stopwatch import Stopwatch, open_stopwatch
 from gpuperf.measure.telemetry import Meter, open_meter
 from gpuperf.measure.timer_comparison import open_timer_comparison
+from gpuperf.measure.topology import read_topology
 from gpuperf.measure.warmup import warm_call
 from gpuperf.model import protocol
 from gpuperf.model.contract import Fingerprint, TimerName
@@ -73,12 +76,14 @@ class Worker:
         """Serve *request*; an error becomes a message. Raises: DeviceLost."""
         try:
             if isinstance(request, protocol.Open):
-                self._open(request.device)
+                self._open(request)
             elif isinstance(request, protocol.Describe):
                 self._describe(request.source)
             elif isinstance(request, protocol.Examine):
                 device, meter, _ = self._opened()
                 self.send(protocol.Examined(examine(device, meter)))
+            elif isinstance(request, protocol.Survey):
+                self.send(protocol.Surveyed(read_topology()))
             elif isinstance(request, protocol.Expect):
                 self.send(self._expect(request))
             elif isinstance(request, protocol.Loaded):
@@ -100,10 +105,15 @@ class Worker:
         except GpuperfError as error:
             self.send(protocol.Failed("usage", str(error), error.hint))
 
-    def _open(self, name: str) -> None:
+    def _open(self, request: protocol.Open) -> None:
+        name = gang.device_name(request)
+        gang.share_threads(request)
         device = open_device(name)
-        self._meter = open_meter(device.torch)
-        facts, self._fingerprint = fingerprint_of(device, self._meter)
+        gang.join(request, device.torch)
+        # The load of a CPU is that of the other ranks.
+        alone = device.torch.type == "cuda" or not gang.in_gang()
+        self._meter = open_meter(device.torch) if alone else Meter()
+        facts, self._fingerprint = gang.with_facts(*fingerprint_of(device, self._meter))
         self._device = replace(device, facts=facts)
         self._isolation = Isolation(device.torch)
         self.send(protocol.Opened(facts, self._fingerprint, self._started))
@@ -146,9 +156,7 @@ class Worker:
             self._timers.add(name)
         bench = Bench(
             device,
-            open_timer_comparison(device.torch)
-            if request.every
-            else open_stopwatch(name, device.torch),
+            self._stopwatch(request),
             meter,
             self._fingerprint,
             lambda phase, samples: self.send(protocol.Progress(phase, samples)),
@@ -166,6 +174,14 @@ class Worker:
         except RuntimeError as error:
             raise DeviceLost(str(error).strip().splitlines()[0]) from error
         return protocol.Measured(record, isolation.end())
+
+    def _stopwatch(self, request: protocol.Measure) -> Stopwatch:
+        device, _, _ = self._opened()
+        if gang.in_gang():
+            return open_gang_stopwatch(request.contract.timer, device)
+        if request.every:
+            return open_timer_comparison(device.torch)
+        return open_stopwatch(request.contract.timer, device.torch)
 
     def _time(self, request: protocol.Time) -> protocol.Measured:
         device, meter, isolation = self._opened()

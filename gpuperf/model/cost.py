@@ -7,7 +7,7 @@ pipe, since devices differ in the unit that computes an fp64 matmul; see `gpuper
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 FlopKind = Literal["matmul", "elementwise", "special"]
@@ -54,10 +54,19 @@ class Bytes:
 
 @dataclass(frozen=True)
 class Cost:
-    """FLOPs by kind and dtype, and compulsory bytes by channel, of one call."""
+    """FLOPs by kind and dtype, and compulsory bytes by channel, of one call.
+
+    `collective` are the bytes of the whole array of a collective: those of an all-gather's result,
+    of a reduce-scatter's input. Its bytes of the channel `link` are those that a rank receives and
+    sends in a ring.
+    """
 
     flops: tuple[Flops, ...] = ()
     bytes: tuple[Bytes, ...] = ()
+    collective: int = field(default=0, kw_only=True)
+
+    def __post_init__(self) -> None:
+        _check_count(self.collective)
 
     @property
     def flop_count(self) -> int:
@@ -68,6 +77,11 @@ class Cost:
     def dram_bytes(self) -> int:
         """Bytes that one call reads from DRAM and writes to it."""
         return sum(b.read + b.written for b in self.bytes if b.channel == "dram")
+
+    @property
+    def link_bytes(self) -> int:
+        """Bytes that one call of a collective sends from a rank over its link."""
+        return sum(b.written for b in self.bytes if b.channel == "link")
 
     @property
     def intensity(self) -> float:
@@ -86,4 +100,5 @@ class Work(Cost):
     launches: int | None = None
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         _check_count(self.launches or 0)

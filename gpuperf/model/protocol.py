@@ -21,15 +21,23 @@ from gpuperf.model.cost import Cost
 from gpuperf.model.experiment import ExperimentDescription, Numbers, Prediction
 from gpuperf.model.program import PassName, PassResult
 from gpuperf.model.record import Record, Started
+from gpuperf.model.topology import Topology
 from gpuperf.model.workload import Case, Description
 
-PROTOCOL = 9
+PROTOCOL = 10
 
 
 class Open(msgspec.Struct, tag="open", frozen=True):
-    """Request to open a device: `auto`, `cuda:0` or `cpu`."""
+    """Request to open a device: `auto`, `cuda:0` or `cpu`.
+
+    In a gang of *world* workers, the worker is number *rank*, opens the device of that number, and
+    meets the others in *folder*, where its logs go too.
+    """
 
     device: str
+    rank: int = 0
+    world: int = 1
+    folder: str = ""
 
 
 class Describe(msgspec.Struct, tag="describe", frozen=True):
@@ -107,6 +115,10 @@ class Examine(msgspec.Struct, tag="examine", frozen=True):
     """Request to check the opened device for anything that harms measurements."""
 
 
+class Survey(msgspec.Struct, tag="survey", frozen=True):
+    """Request to report how the GPUs of the machine are linked."""
+
+
 class Loaded(msgspec.Struct, tag="loaded", frozen=True):
     """Request to list the imported modules from *folders*, except installed ones, and those of
     *packages*."""
@@ -148,11 +160,15 @@ class Hello(msgspec.Struct, tag="hello", frozen=True):
 
 
 class Opened(msgspec.Struct, tag="opened", frozen=True):
-    """Answer to `Open`: the device and its fingerprint, and how the worker began."""
+    """Answer to `Open`: the device and its fingerprint, and how the worker began.
+
+    A gang answers with the device of its first worker, and the indexes of all *devices*.
+    """
 
     device: DeviceFacts
     fingerprint: Fingerprint
     started: Started = "spawned"
+    devices: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -170,6 +186,12 @@ class Examined(msgspec.Struct, tag="examined", frozen=True):
     """Answer to `Examine`: the checks of `gpuperf doctor`."""
 
     checks: tuple[DeviceCheck, ...]
+
+
+class Surveyed(msgspec.Struct, tag="surveyed", frozen=True):
+    """Answer to `Survey`: the links of all GPUs that torch can use."""
+
+    topology: Topology
 
 
 class Described(msgspec.Struct, tag="described", frozen=True):
@@ -281,10 +303,10 @@ class Forked(msgspec.Struct, tag="forked", frozen=True):
 
 
 ToWorker = (
-    Open | Describe | Examine | Expect | Loaded | Measure | Nvbench | Profile | Runnable | Time
-)
+    Open | Describe | Examine | Expect | Loaded | Measure | Nvbench | Profile | Runnable | Survey
+) | Time
 Interim = Hello | Progress | Timed | PassDone
 Answer = (
     Opened | Described | Examined | Modules | Measured | NvbenchTimes | Predicted | RunnableCases
-) | Ended
+) | (Surveyed | Ended)
 FromWorker = Interim | Answer | Failed

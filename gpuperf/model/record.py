@@ -23,6 +23,9 @@ Schema history
         `kind` and `route` of a kernel; the study `timing-check`.
     11  2026-11: experiments: `expected` of a header, studies such as `lab:NAME`, `readings` of a
         record.
+    12  2026-11: gangs: `ranks` of a record, whose `world` and `devices` are those of the gang;
+        `collective` of a cost; the times `wire` and `eager`; the study `links`,
+        `topology` of a header.
 """
 
 from __future__ import annotations
@@ -39,6 +42,7 @@ from gpuperf.model.kernelname import COMPUTING, KernelKind, kind_of, route_of
 from gpuperf.model.peaks import Peaks
 from gpuperf.model.program import Operator, Program
 from gpuperf.model.samples import Samples
+from gpuperf.model.topology import Topology
 from gpuperf.model.workload import Case, Value
 
 if TYPE_CHECKING:
@@ -46,7 +50,7 @@ if TYPE_CHECKING:
 else:
     TimeName = str  # when a file is decoded: a newer version or a registered timer has other names
 
-SCHEMA = 11
+SCHEMA = 12
 MOST_PROCESSES = 1000  # most processes of a comparison, which would take weeks
 MOST_BYTES = 2**200
 MOST_LAUNCHED = 2**31  # blocks along an axis of a grid, by the CUDA C++ Programming Guide
@@ -233,6 +237,16 @@ class Memory:
 
 
 @dataclass(frozen=True)
+class RankTimes:
+    """The times of one rank of a gang, on the device of index `device`, in the order taken: the
+    samples of all ranks at one place are of the same call."""
+
+    rank: int
+    device: int
+    times: Mapping[TimeName, Samples] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Record:
     """One measurement. Its key is (run, case, contract, pass, rank).
 
@@ -243,6 +257,10 @@ class Record:
     After `calls_until_steady` calls the time no longer fell. `readings` are numbers that the call
     reads of itself, such as cycles that its kernel counted; `local_bytes` is the local memory of a
     thread, which is not 0 where registers were spilled.
+
+    A gang of `world` workers on `devices` has one record for a case: `times` are those of the gang,
+    and `ranks` has the times of each worker. `rank` is 0 unless the record is of one process of a
+    distributed program.
 
     `counters` are hardware counters of one call, taken in passes of their own:
 
@@ -294,6 +312,7 @@ class Record:
     rank: int = 0
     world: int = 1
     devices: tuple[int, ...] = (0,)
+    ranks: tuple[RankTimes, ...] = ()
     kind: Literal["case", "region", "operator", "kernel"] = "case"
     region: str = ""
     program: Program | None = None
@@ -333,7 +352,8 @@ class Header:
     needs, with what it studied after a colon, and `asked` the sizes for which it looks for a faster
     size nearby. `expected` are the predictions of an experiment, made before the first measurement.
     `started` says how the processes began. `steps` names the implementations, in their order, each
-    of which changes one thing of the one before.
+    of which changes one thing of the one before. The cases were measured by a gang of `world`
+    workers on `devices`. `topology` has the links of the machine, if they were read.
     """
 
     run: str
@@ -360,6 +380,7 @@ class Header:
     expected: Predictions | None = None
     started: Started = "spawned"
     steps: tuple[str, ...] = ()
+    topology: Topology | None = None
     schema: int = SCHEMA
     type: Literal["header"] = "header"
 

@@ -9,10 +9,12 @@ error now are of one tick.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from gpuperf.model.record import Record
 from gpuperf.model.samples import Samples
+from gpuperf.model.times import TimeName
 
 TIME_DIGITS, CLOCK_DIGITS = 6, 5  # significant ones; 5 of a clock near 2 GHz are 0.1 MHz
 
@@ -21,12 +23,17 @@ def rounded(record: Record) -> Record:
     """Return *record* with its samples, its clocks and its other times rounded."""
     return replace(
         record,
-        times={name: _samples(samples) for name, samples in record.times.items()},
+        times=_times(record.times),
+        ranks=tuple(replace(rank, times=_times(rank.times)) for rank in record.ranks),
         kernels=tuple(replace(k, time_s=_time(k.time_s)) for k in record.kernels),
         build_s=_time(record.build_s),
         first_call_s=_time(record.first_call_s),
         capture_s=_time(record.capture_s),
     )
+
+
+def _times(times: Mapping[TimeName, Samples]) -> dict[TimeName, Samples]:
+    return {name: _samples(samples) for name, samples in times.items()}
 
 
 def _samples(samples: Samples) -> Samples:

@@ -23,6 +23,8 @@ TimeName = Literal[
     "busy_hot",
     "do_bench",
     "nvbench",
+    "wire",
+    "eager",
 ]
 
 TIMES: Mapping[TimeName, str] = {
@@ -45,4 +47,7 @@ TIMES: Mapping[TimeName, str] = {
     "busy_hot": "the kernels of a call, with a hot cache (CUPTI)",
     "do_bench": "one call (Triton's do_bench)",
     "nvbench": "one call (NVBench)",
+    # a gang
+    "wire": "one call more in a CUDA graph of several, on the rank that waits for none (windows)",
+    "eager": "one call from a barrier of all ranks to its end on the last rank (the host's clock)",
 }

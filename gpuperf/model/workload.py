@@ -22,7 +22,7 @@ Draw = Literal["offset", "extreme"]
 # Options of the command line, which an axis must not share a name with.
 OPTIONS = """
 op sizes impl device out format timer precision budget deadline peaks resume seed debug help cache
-data regime gap settle counters intensity axis offsets suggest baseline
+data regime gap settle counters intensity axis offsets suggest baseline gpus world
 """
 RESERVED = frozenset(OPTIONS.split())
 
@@ -132,20 +132,27 @@ class Workload:
     memory.
 
     `terms(point)` is the number of products or addends of one element of the result; rounding
-    errors grow with its square root. `roundings(point)` is the number of intermediate results that
-    an implementation may round to the dtype of the output. A workload that declares neither gets
-    its terms from its cost, and `USUAL_ROUNDINGS`, which is enough for a matmul, a softmax or a
-    short chain of elementwise operators. `rounds_inputs_to(point)` is a dtype to which inputs are
-    rounded inside (tf32). `sizes(inputs, point)` gives, for each tensor of the result, the size of
-    the addends of its elements, in a shape that broadcasts, or None: if addends cancel, rounding
-    errors are relative to them. `draws(point)` names harsher inputs for further checks, if the
-    formula allows them: `offset` (each row of a matrix scaled by 2⁻⁶ … 2⁶ and shifted by 8·N),
-    `extreme` (beyond the overflow of exp).
+    errors grow with its square root; 0 declares that the result is exact. `roundings(point)` is the
+    number of intermediate results that an implementation may round to the dtype of the output. A
+    workload that declares neither gets its terms from its cost, and `USUAL_ROUNDINGS`, which is
+    enough for a matmul, a softmax or a short chain of elementwise operators.
+    `rounds_inputs_to(point)` is a dtype to which inputs are rounded inside (tf32). `sizes(inputs,
+    point)` gives, for each tensor of the result, the size of the addends of its elements, in a
+    shape that broadcasts, or None: if addends cancel, rounding errors are relative to them.
+    `draws(point)` names harsher inputs for further checks, if the formula allows them: `offset`
+    (each row of a matrix scaled by 2⁻⁶ … 2⁶ and shifted by 8·N), `extreme` (beyond the overflow of
+    exp).
 
     `dropout(point)` returns None, or how to observe what a call drops: `observe(inputs, run)` reads
     the `Dropout` from results of the call on inputs that show it. `run(name=tensor, …)` replaces
     these inputs, and sets torch's random generators to the state of the call that is checked. The
     reference then gets the elements as `inputs["kept"]`.
+
+    With `world`, every call is one of a gang of processes, each with a device of its own: `--gpus`
+    sets how many, the point has their number as `world`, and `torch.distributed` has a default
+    group of them in which `inputs`, `reference` and calls find their rank. Each rank has inputs and
+    a reference of its own, drawn from one seed. `mutates_at(point)` names further inputs that the
+    calls at one point change, such as those in place.
 
     `standard` names the implementations that a sweep measures by default (empty: all); `compare`
     measures all. With `steps`, each implementation changes one thing of the one before, and
@@ -175,7 +182,13 @@ class Workload:
     dropout: Callable[[Point], Observe | None] = lambda point: None
     standard: tuple[str, ...] = ()
     steps: bool = False
+    world: bool = False
+    mutates_at: Callable[[Point], tuple[str, ...]] = lambda point: ()
     version: int = 1
+
+    def mutated(self, point: Point) -> tuple[str, ...]:
+        """Return the names of the inputs that a call at *point* changes."""
+        return (*self.mutates, *self.mutates_at(point))
 
     @property
     def declares_rounding(self) -> bool:
@@ -216,6 +229,7 @@ class Workload:
             source=source,
             standard=self.standard,
             steps=self.steps,
+            world=self.world,
         )
 
 
@@ -242,6 +256,7 @@ class Description:
     source: str
     standard: tuple[str, ...] = ()
     steps: bool = False
+    world: bool = False
 
 
 def case_id(op: str, implementation: str, point: Mapping[str, Value]) -> str:

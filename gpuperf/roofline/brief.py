@@ -43,7 +43,7 @@ LEFT_OUT = {  # columns that only the whole table has: they explain or repeat ot
     ("clock", "MHz"),
     ("kernels", "a call"),
 }
-KEPT_NOTES = ("Baseline", "Skipped", "Problem")
+KEPT_NOTES = ("Baseline", "Skipped", "Gang", "Problem")
 MORE = "-v has all"  # the note on columns that do not fit
 # `Column.keep` of a comparison's columns, whose speed-ups need more width, as they have intervals.
 COMPARED = {

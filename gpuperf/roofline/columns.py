@@ -79,6 +79,8 @@ COLUMNS: tuple[RowColumn, ...] = (
         ("speedup_high", "ratio", "upper end of the speed-up's 95 % interval over processes"),
         ("speedup_one_process_low", "ratio", "lower end of the interval within one process"),
         ("speedup_one_process_high", "ratio", "upper end of the interval within one process"),
+        ("algbw_byte_per_s", "byte/s", "whole array of a collective over the time"),
+        ("busbw_byte_per_s", "byte/s", "bytes that a rank sends in a ring over the time"),
         ("flop", "FLOP", "operations that the algorithm needs for a call"),
         ("bytes_compulsory", "byte", "bytes that the algorithm must move through DRAM"),
         ("bytes_modelled", "byte", "bytes that this implementation is modelled to move"),
@@ -166,6 +168,7 @@ COLUMNS: tuple[RowColumn, ...] = (
         ("seed", "", "seed of the inputs"),
         ("pass", "", "number of the process, from 0"),
         ("rank", "", "rank of the process in a distributed run"),
+        ("world", "count", "processes of the gang that measured the case together"),
     ),
     *_columns("text", ("started", "", "time at which the measurement began, UTC")),
 )
@@ -176,6 +179,7 @@ MAPPINGS: Mapping[str, RowColumn] = {
         RowColumn("point", "mixed", "", "value of this axis"),
         RowColumn("options", "mixed", "", "value of this option of the implementation"),
         RowColumn("chosen", "mixed", "", "value that an autotuner chose"),
+        RowColumn("ranks", "number", "s", "median of this rank's own time of a call"),
         RowColumn("times", "number", "s", "median of this time of a call"),
         RowColumn("counters", "number", "", "this hardware counter, of one call"),
     )

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from gpuperf.errors import UsageError
+from gpuperf.run.store import read_run
 from gpuperf.verb import options as opt
 from gpuperf.verb.measuring import Request, measure_new, measure_rest, report
 from gpuperf.verb.parse import parse_view
 
 # Options that --resume takes from the run; others (device, deadline, format) may be given with it.
-SETTLED = (*opt.CASES, *opt.TIMING, "peaks", "out", "seed", *opt.CONDITIONS, "counters")
+SETTLED = (*opt.CASES, "gpus", *opt.TIMING, "peaks", "out", "seed", *opt.CONDITIONS, "counters")
 
 
 @opt.takes(
     *opt.CASES,
     "device",
+    "gpus",
     "threads",
     *opt.TIMING,
     *opt.CONDITIONS,
@@ -32,11 +36,14 @@ def roofline(options: opt.Options) -> int:
     """
     view = parse_view(options.intensity)
     request = Request("roofline", options, options.conditions, view)
+    if options.resume is not None:
+        _refuse_beside_resume(options)
+        world = read_run(options.resume).header.world
+        options = replace(options, gpus=world if world > 1 else None)
     with options.supervisor() as supervisor:
         if options.resume is None:
             outcome = measure_new(supervisor, request)
         else:
-            _refuse_beside_resume(options)
             outcome = measure_rest(supervisor, options.resume)
     top = outcome.run.header
     # A run of another verb that is resumed is printed as that verb does.

@@ -13,7 +13,7 @@ from typing import Any
 
 from gpuperf.model.counted import Counted, counted
 from gpuperf.model.noise import next_interval
-from gpuperf.model.record import Caveat, Record, Run
+from gpuperf.model.record import Caveat, RankTimes, Record, Run
 from gpuperf.model.samples import Samples
 from gpuperf.model.text import clean_value
 from gpuperf.roofline.processes import Reduced, reduced
@@ -204,7 +204,10 @@ def _rates(entry: Entry) -> dict[str, Any]:
     moved, time_s = figures.measured, samples.median_s if samples else 0.0
     # The bytes of a profiled kernel are known only where they were counted.
     known = cost is not None and (bool(cost.bytes) or entry.record.kind != "kernel")
+    collective = cost is not None and cost.collective > 0 and time_s > 0
     return {
+        "algbw_byte_per_s": cost.collective / time_s if cost and collective else None,
+        "busbw_byte_per_s": cost.link_bytes / time_s if cost and collective else None,
         "flop": cost.flop_count if cost else None,
         "bytes_compulsory": cost.dram_bytes if cost and known else None,
         "bytes_modelled": work.dram_bytes if work else None,
@@ -233,6 +236,12 @@ def _rates(entry: Entry) -> dict[str, Any]:
         "mfu_measured": placed.mfu_measured if placed else None,
         "unknown": list(dict.fromkeys(placed.reasons)) if placed else [],
     }
+
+
+def _own_s(times: RankTimes, record: Record) -> float | None:
+    """Return a rank's own median of the primary time."""
+    samples = times.times.get(record.primary) if record.primary else None
+    return samples.median_s if samples else None
 
 
 def _conditions(record: Record) -> dict[str, Any]:
@@ -278,5 +287,7 @@ def _conditions(record: Record) -> dict[str, Any]:
         "seed": record.seed,
         "pass": record.pass_index,
         "rank": record.rank,
+        "world": record.world,
+        "ranks": {str(r.rank): _own_s(r, record) for r in record.ranks},
         "started": record.started or None,
     }

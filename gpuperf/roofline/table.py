@@ -9,6 +9,7 @@ from gpuperf.model.record import Run
 from gpuperf.model.text import shorten
 from gpuperf.model.times import TimeName
 from gpuperf.roofline.caption import caption, footnotes
+from gpuperf.roofline.collectives import collective_columns, gang_notes, is_collective
 from gpuperf.roofline.rows import Entry, entries_of
 from gpuperf.roofline.study import Placement
 from gpuperf.show.axes import Axes, dtype_of, implementation_of
@@ -39,7 +40,12 @@ def sheet(run: Run) -> Table:
         columns=tuple(c for c in columns if c.keep == ALWAYS or set(c.cells) - {NOTHING}),
         failures=tuple(_failure(entry) for entry in entries),
         footnotes=tuple(footnotes(entries, axes)),
-        notes=(*skipped, *_baseline_notes(run, every), *caption(run, entries, axes)),
+        notes=(
+            *skipped,
+            *_baseline_notes(run, every),
+            *gang_notes(run),
+            *caption(run, entries, axes),
+        ),
     )
 
 
@@ -144,7 +150,10 @@ def _figures(run: Run, entries: Sequence[Entry]) -> Iterable[Column]:
 
     scale, unit = flop_unit(run, entries)
     flops = any(e.record.cost and e.record.cost.flops for e in entries)
-    moved = not flops or any(e.placement and e.placement.longer == "memory" for e in entries)
+    exchanged = any(is_collective(e.record) for e in entries)
+    moved = (not flops and not exchanged) or any(
+        e.placement and e.placement.longer == "memory" for e in entries
+    )
     byte_scale, byte_unit = byte_rate_unit(entries)
     several = max((e.processes for e in entries), default=1)
     yield Column("time", "median", tuple(_time(e) for e in entries))
@@ -153,6 +162,7 @@ def _figures(run: Run, entries: Sequence[Entry]) -> Iterable[Column]:
     if run.header.baseline:
         yield from _compared(run.header.baseline, entries)
     yield from _around(run, entries)
+    yield from collective_columns(entries)
     if flops:
         yield column("attained", unit, lambda p: p.attained_flop_per_s or None, ALWAYS, scale)
     if moved:
@@ -161,7 +171,7 @@ def _figures(run: Run, entries: Sequence[Entry]) -> Iterable[Column]:
     yield from _counted(entries)
     yield column("AI", "FLOP/B", lambda p: p.intensity or None, 5, 1)
     yield column("attainable", unit, lambda p: p.attainable_flop_per_s, 4, scale)
-    yield percent("of roof", "%", lambda p: p.fraction, ALWAYS)
+    yield percent("of roof", "%", lambda p: p.fraction, 3 if exchanged else ALWAYS)
     yield percent("MFU", "sheet %", lambda p: p.mfu_data_sheet, 6)
     yield percent("MFU", "@clock %", lambda p: p.mfu_clock, 2)
     yield percent("MFU", "meas. %", lambda p: p.mfu_measured, 3 if run.header.peaks else 6)

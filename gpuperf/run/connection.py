@@ -34,7 +34,11 @@ END_S = 10.0  # seconds for a guard to end its worker and all descendants
 
 
 class Connection(Protocol):
-    """The connection to a worker process."""
+    """The connection to a worker process, or to a gang of them; `name` is how errors call it."""
+
+    @property
+    def name(self) -> str:
+        """Return the name of the process at fault: `the worker`, or `rank 1`."""
 
     def send(self, message: ToWorker) -> None:
         """Send *message*. Raises: BrokenPipeError when the worker is gone."""
@@ -128,6 +132,8 @@ class LocalConnection:
 
     A program has no guard: its children may outlive it.
     """
+
+    name = "the worker"
 
     def __init__(self, begin: Callable[[Ends], Process]) -> None:
         """Start the process by *begin*, which gives it its ends of the pipes."""

@@ -27,8 +27,10 @@ def plan_experiment(
     workload: Description,
     axes: Mapping[str, str],
     implementations: Sequence[str] = (),
+    world: int | None = None,
 ) -> tuple[ExperimentCase, ...]:
     """Plan the points of *experiment*, then its controls; *axes* replaces its values by texts.
+    A gang has *world* ranks.
 
     Raises: UnknownName, UsageError.
     """
@@ -38,15 +40,14 @@ def plan_experiment(
     for name in axes.keys() - known:
         raise UnknownName(f"axis of {experiment.name}", name, known)
     chosen = tuple(implementations) or experiment.implementations
-    planned = [
-        ExperimentCase(case) for case in plan_cases(workload, {**usual, **axes}, None, chosen)
-    ]
+    cases = plan_cases(workload, {**usual, **axes}, None, chosen, world)
+    planned = [ExperimentCase(case) for case in cases]
     first = {name: _text(values[:1]) for name, values in experiment.axes.items()}
     given = {name: text for name, text in axes.items() if name not in usual}
     for control in experiment.controls:
         at = {name: _text(values) for name, values in control.at.items()}
         cases = plan_cases(
-            workload, {**first, **given, **at}, None, control.implementations or chosen
+            workload, {**first, **given, **at}, None, control.implementations or chosen, world
         )
         planned += [ExperimentCase(case, control.name) for case in cases]
     return tuple(planned)

@@ -21,12 +21,15 @@ def plan_cases(
     axes: Mapping[str, str],
     sizes: str | None = None,
     implementations: Sequence[str] = (),
+    world: int | None = None,
 ) -> tuple[Case, ...]:
     """Plan the cases of each implementation in turn; the last axis varies fastest.
 
     *axes* maps names of axes and of implementations' options to the texts of their values; *sizes*
-    sets the main axes together. Raises: UnknownName, UsageError.
+    sets the main axes together. The cases of a gang of *world* ranks have it in their points.
+    Raises: UnknownName, UsageError.
     """
+    gang = _gang(description, world)
     by_name = {axis.name: axis for axis in description.axes}
     options = {option for i in description.implementations for option in i.options}
     pinned = {name: text for name, text in axes.items() if name in options - by_name.keys()}
@@ -40,10 +43,24 @@ def plan_cases(
     if count > MOST_CASES:
         raise UsageError(f"{count} cases are more than {MOST_CASES}", "narrow a range")
     return tuple(
-        Case(description.name, implementation, point, options, description.source)
+        Case(description.name, implementation, {**point, **gang}, options, description.source)
         for implementation, options in chosen
         for point in _points(description, values, together)
     )
+
+
+def _gang(description: Description, world: int | None) -> dict[str, Value]:
+    """Return the coordinate of a gang of *world* ranks. Raises: UsageError for a workload that
+    needs one and gets none, or the reverse."""
+    if description.world and world is None:
+        hint = f"gpuperf roofline {description.name} --gpus 2, with --device cpu on CPUs"
+        raise UsageError(f"{description.name} needs several ranks, and --gpus is not given", hint)
+    if not description.world and world is not None:
+        raise UsageError(
+            f"{description.name} runs on one device, and --gpus {world} asks for {world}",
+            "leave --gpus out; `gpuperf list` shows the collectives",
+        )
+    return {"world": world} if world is not None else {}
 
 
 def settle_dtype(
@@ -216,6 +233,28 @@ class Conditions:
     gap_s: float | None = None
     settle_s: float | None = None
     counting: Counting = "auto"
+
+
+GANG_TIMERS = ("graph", "wall")  # of a gang, the default on GPUs first
+
+
+def plan_gang(device: DeviceFacts, conditions: Conditions) -> Conditions:
+    """Return the *conditions* of a gang, with its default timer, and without counters: the passes
+    that read them repeat the calls of one rank alone.
+
+    Raises: CannotMeasure for a timer, a regime or counters that a gang does not have.
+    """
+    if conditions.timer not in (None, *GANG_TIMERS):
+        raise CannotMeasure(
+            f"the timer {conditions.timer!r} times one device alone",
+            f"choose --timer {' or '.join(GANG_TIMERS)}",
+        )
+    if "sustained" in conditions.regimes:
+        raise CannotMeasure("a gang cannot be timed under a sustained load", "leave --regime out")
+    if conditions.counting not in ("off", "auto"):
+        raise CannotMeasure("hardware counters are not read in a gang", "leave --counters out")
+    default: TimerName = "wall" if device.kind == "cpu" else "graph"
+    return replace(conditions, timer=conditions.timer or default, counting="off")
 
 
 def plan_contracts(device: DeviceFacts, conditions: Conditions) -> tuple[Contract, ...]:

@@ -66,7 +66,8 @@ def make_header(
         ceilings=ceilings,
         seed=seed,
         gpuperf=gpuperf.__version__,
-        devices=(opened.device.index,),
+        world=max(1, len(opened.devices)),
+        devices=opened.devices or (opened.device.index,),
         started=opened.started,
     )
 

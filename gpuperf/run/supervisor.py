@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from types import TracebackType
 
 from gpuperf.errors import CannotMeasure, GpuperfError, UsageError, WorkloadError
@@ -38,11 +39,14 @@ from gpuperf.model.protocol import (
     Progress,
     Runnable,
     RunnableCases,
+    Survey,
+    Surveyed,
     Time,
     Timed,
     ToWorker,
 )
 from gpuperf.model.record import Record, Status, without_counters
+from gpuperf.model.topology import Topology
 from gpuperf.model.workload import Case
 from gpuperf.peaks.find import find_peaks
 from gpuperf.peaks.physics import check_physics
@@ -136,6 +140,12 @@ class Supervisor:
         assert isinstance(examined, Examined)
         return examined.checks
 
+    def survey(self) -> Topology:
+        """Return how the GPUs of the machine are linked. Raises: CannotMeasure."""
+        surveyed = self._ask_or_fail(Survey(), "reading the topology")
+        assert isinstance(surveyed, Surveyed)
+        return surveyed.topology
+
     def describe(self, source: str) -> Described:
         """Describe the workloads of *source*. Raises: WorkloadError, UsageError."""
         try:
@@ -199,7 +209,7 @@ class Supervisor:
             if self._timed is not None:
                 timed = without_counters(self._timed, died.reason, died.hint)
                 return check_physics(timed, self.peaks, self.ceilings)
-            return Record(
+            failed = Record(
                 run=request.run,
                 case=request.case,
                 contract=request.contract,
@@ -210,10 +220,17 @@ class Supervisor:
                 seed=request.seed,
                 fingerprint=self.open().fingerprint,
             )
+            return self._of_gang(failed)
         assert isinstance(reply, Measured)
-        record = check_physics(reply.record, self.peaks, self.ceilings)
+        record = self._of_gang(check_physics(reply.record, self.peaks, self.ceilings))
         self._spoiled = self._spoiled or self._spoils(record, reply.changed)
         return record
+
+    def _of_gang(self, record: Record) -> Record:
+        """Return *record* with the devices that it was measured on, several if by a gang."""
+        opened = self.open()
+        devices = opened.devices or (opened.device.index,)
+        return replace(record, world=len(devices), devices=devices)
 
     def runnable(self, cases: Sequence[Case], contract: Contract) -> tuple[Case, ...]:
         """Return those of *cases* that can begin on the opened device.
@@ -301,9 +318,10 @@ class Supervisor:
             try:
                 message = worker.receive(deadline_s)
             except ValueError as error:
+                name = worker.name
                 self._drop()
                 raise _Died(
-                    "crashed", f"the worker's answer cannot be read: {error}", GARBLED_HINT
+                    "crashed", f"the answer of {name} cannot be read: {error}", GARBLED_HINT
                 ) from None
             if isinstance(message, Progress):
                 self._ran = self._ran or message.phase == "inputs"
@@ -315,26 +333,27 @@ class Supervisor:
             elif worker.death() is not None:
                 raise self._death_of(worker)
             else:
+                name = worker.name
                 self._drop()
                 raise _Died(
                     "timeout",
-                    f"the worker reported nothing for {deadline_s:g} s",
+                    f"{name} reported nothing for {deadline_s:g} s",
                     "choose a longer --deadline if one call, or its compilation, takes so long",
                 )
 
     def _death_of(self, worker: Connection) -> _Died:
         death, words = worker.death() or "a closed pipe", worker.last_words()
-        starved = worker.starved()
+        starved, name = worker.starved(), worker.name
         self._drop()
         if starved:
-            return _Died("oom", f"the worker took too much memory: {starved}", STARVED_HINT)
+            return _Died("oom", f"{name} took too much memory: {starved}", STARVED_HINT)
         last = words.splitlines()[-1][:300] if words else ""
         hint = (
             "was it the out-of-memory killer? look at `dmesg`"
             if "SIGKILL" in death
             else "run again with --debug to see what it printed"
         )
-        return _Died("crashed", f"the worker died by {death}" + (f": {last}" if last else ""), hint)
+        return _Died("crashed", f"{name} died by {death}" + (f": {last}" if last else ""), hint)
 
     def _drop(self) -> None:
         worker, self._worker, self._has_device = self._worker, None, False

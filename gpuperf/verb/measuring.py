@@ -28,6 +28,7 @@ from gpuperf.run.plan import (
     plan_comparison,
     plan_contracts,
     plan_counting,
+    plan_gang,
     settle_dtype,
 )
 from gpuperf.run.runfile import RunWriter
@@ -150,9 +151,12 @@ def _begin(
     steps: tuple[str, ...] = (),
 ) -> Outcome:
     user_peaks = load_peaks(request.options.peaks) if request.options.peaks else None
-    contracts = plan_contracts(opened.device, request.conditions)
-    _refuse_view(request.view, request.conditions.counting, opened.device)
-    counting = plan_counting(opened.device, request.conditions.counting)
+    conditions, in_gang = request.conditions, bool(opened.devices)
+    if in_gang:
+        conditions = plan_gang(opened.device, conditions)
+    contracts = plan_contracts(opened.device, conditions)
+    _refuse_view(request.view, conditions.counting, opened.device)
+    counting = plan_counting(opened.device, conditions.counting)
     if counting == "ncu":
         find_ncu()  # raises before anything is measured
     peaks, reason = find_peaks(opened.device, user_peaks)
@@ -161,7 +165,7 @@ def _begin(
     for complaint in lint(user_peaks) if user_peaks else ():
         say(f"{request.options.peaks}: {complaint}")
     ceilings = kept_ceilings(opened)
-    if peaks is None:
+    if peaks is None and not in_gang:
         ceilings = measured_roofs(supervisor, opened, cases, contracts[0])
     supervisor.peaks, supervisor.ceilings = peaks, ceilings
     expected = request.predict(peaks, ceilings) if request.predict else None
@@ -291,7 +295,7 @@ def _find_cases(
         chosen = tuple(i.name for i in description.implementations if i.computes == same)
         for other in (i for i in description.implementations if i.computes != same):
             say(f"{other.name} is left out: it computes {other.computes or 'the formula'}")
-    return description, plan_cases(description, axes, options.sizes, chosen)
+    return description, plan_cases(description, axes, options.sizes, chosen, options.gpus)
 
 
 def _say_of_sizes(description: Description, axes: Mapping[str, str], sizes: str | None) -> None:
@@ -315,7 +319,10 @@ def _workload_name(op: str | None, words: Sequence[str]) -> tuple[str, list[str]
 def _open(supervisor: Supervisor) -> Opened:
     opened = supervisor.open()
     facts = opened.device
-    if facts.kind == "cpu":
+    if opened.devices:
+        kind = "processes" if facts.kind == "cpu" else "GPUs"
+        say(f"measuring {len(opened.devices)} {kind} as one: {facts.name}")
+    elif facts.kind == "cpu":
         say(f"measuring the CPU {facts.name} with {facts.sm_count} threads; no GPU is used")
     else:
         say(f"measuring {facts.name} ({facts.sm_count} SMs, {facts.memory_bytes / 1e9:.0f} GB)")

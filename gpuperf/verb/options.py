@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
-from contextlib import ExitStack
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from functools import wraps
@@ -14,22 +12,18 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args, get_type_hi
 
 import typer
 
-from gpuperf.errors import CannotMeasure
 from gpuperf.model.contract import Cache, Counting, Data, Regime
 from gpuperf.model.timers import TIMERS, timer_names
-from gpuperf.run.forking import launching
-from gpuperf.run.launcher import Launcher, LocalLauncher
 from gpuperf.run.plan import Conditions
 from gpuperf.run.supervisor import DEADLINE_S, Supervisor
 from gpuperf.show.figure import import_ahead
 from gpuperf.verb import parse
-from gpuperf.verb.progress import say
 from gpuperf.verb.registry import ROWS, verbs
 from gpuperf.verb.verb import load
+from gpuperf.verb.workers import make_supervisor as make_supervisor
 
 RUNS, BASELINES = Path("gpuperf-runs"), Path("gpuperf-baselines")
 DEFAULT_DEADLINE_S = DEADLINE_S
-THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 T = TypeVar("T")
 
@@ -96,6 +90,18 @@ Impl = Annotated[
 ]
 DeviceName = Annotated[
     str, typer.Option("--device", help="Device to measure on: auto, cuda:0 or cpu.")
+]
+Gpus = Annotated[
+    int | None,
+    typer.Option(
+        "--gpus",
+        "--world",
+        parser=parse.ranks,
+        metavar="N",
+        show_default=False,
+        help="Measure a collective on the first N GPUs, a process each; with --device cpu, on N "
+        "processes.",
+    ),
 ]
 Threads = Annotated[
     int | None,
@@ -215,7 +221,7 @@ Resume = Annotated[
     ),
 ]
 Suite = Annotated[
-    str, typer.Option(help="Suite to measure: ci, quick, full, or a file ./mine.toml.")
+    str, typer.Option(help="Suite to measure: ci, quick, full, screen, or a file ./mine.toml.")
 ]
 
 # Where the results go, and how they are shown.
@@ -288,6 +294,7 @@ class Options:
     dtype: Dtype = None
     impl: Impl = None
     device: DeviceName = "auto"
+    gpus: Gpus = None
     threads: Threads = None
     timer: TimerOption = None
     precision: Precision = 0.01
@@ -331,7 +338,9 @@ class Options:
 
         Raises: CannotMeasure, UsageError.
         """
-        return make_supervisor(self.device, self.deadline, self.threads, _import_output, processes)
+        return make_supervisor(
+            self.device, self.deadline, self.threads, _import_output, processes, self.gpus or 1
+        )
 
 
 def _import_output() -> None:
@@ -380,30 +389,3 @@ def takes(*names: str, **defaults: object) -> Callable[[Callable[..., T]], Calla
         return command
 
     return make
-
-
-def make_supervisor(
-    device: str,
-    deadline_s: float = DEFAULT_DEADLINE_S,
-    threads: int | None = None,
-    meanwhile: Callable[[], None] = lambda: None,
-    processes: int = 1,
-) -> Supervisor:
-    """Make a supervisor of local workers, which compute with *threads* on a CPU.
-
-    With more than one of *processes* the workers are forked where that is the way on the device.
-    *meanwhile* is called while the first worker starts. `--debug` shows what the workers print.
-    Raises: CannotMeasure for *threads* on a GPU; UsageError for an unknown way.
-    """
-    # Workers inherit these variables, which a library reads once, when it is loaded.
-    os.environ.update({name: str(threads) for name in THREAD_VARIABLES} if threads else {})
-    local, held = LocalLauncher(bool(os.environ.get("GPUPERF_DEBUG"))), ExitStack()
-    launcher: Launcher = local
-    if processes > 1:
-        (launcher,) = held.enter_context(launching([local], device, say))
-    supervisor = Supervisor(launcher, device, deadline_s, meanwhile=meanwhile, at_exit=held.close)
-    if threads is not None and (facts := supervisor.open().device).kind != "cpu":
-        raise CannotMeasure(
-            f"--threads is for a CPU, and the device is {facts.name}", "--device cpu, or leave it"
-        )
-    return supervisor

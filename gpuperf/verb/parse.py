@@ -14,6 +14,7 @@ from gpuperf.units import parse_duration
 
 LEAST_PRECISE = 1.0
 LONGEST_GAP_S = 60.0
+MOST_RANKS = 32  # of a gang on one host
 
 T = TypeVar("T")
 
@@ -63,6 +64,15 @@ def precision(text: str | float) -> float:
         reason = "is not a number" if math.isnan(value) else "is not from 0.0001 to 1"
         raise UsageError(f"--precision {words} {reason}", "0.01 is 1 %; --precision 1% is the same")
     return value
+
+
+def ranks(text: str | int) -> int:
+    """Parse the number of ranks of a gang. Raises: UsageError."""
+    words = str(text).strip()
+    if not words.isdecimal() or not 2 <= int(words) <= MOST_RANKS:
+        hint = "for example --gpus 2; one device needs no --gpus"
+        raise UsageError(f"--gpus {words} is not a whole number from 2 to {MOST_RANKS}", hint)
+    return int(words)
 
 
 def duration(option: str, text: str | None, most: float) -> float | None:

@@ -1,7 +1,8 @@
 """Compute x·Wᵀ of quantized weights with Triton: a GEMV for few rows of x, and tensor cores.
 
-Both kernels read the codes of W (n, k), or the bytes (n, k/2) of int4, whose low halves belong to
-the first half of a row of x and whose high halves to the second. Codes are converted in registers.
+The kernels here take any shape on any device; `_linear_wide` multiplies many rows of x on Hopper.
+All read the codes of W (n, k), or the bytes (n, k/2) of int4, whose low halves belong to the first
+half of a row of x and whose high halves to the second. Codes are converted in registers.
 """
 
 from __future__ import annotations
@@ -12,6 +13,16 @@ from typing import Any
 
 import torch
 from gpuperf.kernels._codes_triton import PTX, factors, floats, half_factors, half_sums
+from gpuperf.kernels._linear_wide import (
+    KINDS,
+    PACKED,
+    PLAIN,
+    factor_dtype,
+    scaled,
+    steps,
+    wide_call,
+    wide_tiles,
+)
 from gpuperf.kernels._quantized import Inputs, format_of, group_of, torch_dtype
 from gpuperf.kernels.matmul import place
 
@@ -54,7 +65,6 @@ INTERPRETED_GEMV = ((0, 16, 32, 4, 1),)
 
 ALONG = 8  # elements of a row of W in a thread, and of x, whose loads are of 16 bytes in bf16
 PROMOTE_AFTER = 128  # products in fp8 after which sums, which have few bits, are added in fp32
-PLAIN, PACKED, WHOLE = 0, 1, 2  # codes are factors, or two of a byte, or are summed exactly
 ROUNDER = tl.constexpr(1.5 * 2**23) if tl else 0.0  # fp32 numbers of this size are whole
 
 
@@ -66,17 +76,6 @@ def group_scales(scale, row, at, start, inside, per_row, group, ALIGNED: tl.cons
     else:
         loaded = tl.load(scale + row * per_row + at // group, inside, 0.0)
     return loaded
-
-
-@jit
-def scaled(sums, scale, x_scale, i, j, STEP: tl.constexpr, X_STEP: tl.constexpr):
-    """Multiply sums by the scale of row j of W and by that of row i of x; a step of −1: none."""
-    total = sums.to(tl.float32)
-    if STEP >= 0:
-        total *= tl.load(scale + j * STEP).to(tl.float32)
-    if X_STEP >= 0:
-        total *= tl.load(x_scale + i * X_STEP).to(tl.float32)
-    return total
 
 
 @jit
@@ -228,38 +227,42 @@ def linear_triton(inputs: Inputs, point: Point, options: object) -> Call:
     y = torch.empty((point.m, point.n), dtype=torch_dtype(point.dtype), device=x.device)
     if kind != "int8-dynamic":
         return tune(
-            lambda tile: launch(x, inputs.get("x_scale"), inputs, point, y, tile), tiles(point)
+            lambda tile: launch(x, inputs.get("x_scale"), inputs, point, y, tile), tiles(x, point)
         )
     codes = torch.empty(x.shape, dtype=torch.int8, device=x.device)
-    steps = torch.empty((point.m,), dtype=torch.float32, device=x.device)
+    x_scale = torch.empty((point.m,), dtype=torch.float32, device=x.device)
     block = min(4096, triton.next_power_of_2(point.k))
 
     def make(tile: Tile) -> Call:
-        multiply = launch(codes, steps, inputs, point, y, tile)
+        multiply = launch(codes, x_scale, inputs, point, y, tile)
 
         def call() -> torch.Tensor:
-            quantize_kernel[(point.m,)](x, codes, steps, point.k, BLOCK=block)
+            quantize_kernel[(point.m,)](x, codes, x_scale, point.k, BLOCK=block)
             return multiply()
 
         return call
 
-    return tune(make, tiles(point))
+    return tune(make, tiles(codes, point))
 
 
-def tiles(point: Point) -> list[Tile]:
-    """Return the tiles to tune among, by the rows of x."""
+def tiles(x: torch.Tensor, point: Point) -> list[Tile]:
+    """Return the tiles to tune among, by the rows of x, and by its device and dtype."""
     few = point.m <= FEW_ROWS
     gemv = INTERPRETED_GEMV if INTERPRETED else GEMV_TILES
     products = INTERPRETED_TILES if INTERPRETED else THIN_TILES if few else WIDE_TILES
     if few and (INTERPRETED or point.m <= WIDEST_PRODUCT):
         products = (*gemv, *products)
-    return [dict(zip(KEYS, tile, strict=True)) for tile in products]
+    wide = [] if few else wide_tiles(x, point)
+    return [*wide, *(dict(zip(KEYS, tile, strict=True)) for tile in products)]
 
 
 def launch(
     x: torch.Tensor, x_scale: Any, inputs: Inputs, point: Point, y: torch.Tensor, tile: Tile
 ) -> Call:
     """Return the call of the kernel of *tile* on the activations *x* and their scale, if any."""
+    if "PARTS" in tile:
+        wide: Call = wide_call(x, x_scale, inputs, point, y, tile)
+        return wide
     kind, m, n, k = format_of(point), point.m, point.n, point.k
     weight, scale, group = inputs["weight"], inputs.get("scale"), group_of(point)
     packed, columns = kind == "int4", triton.cdiv(n, tile["BN"])
@@ -267,15 +270,12 @@ def launch(
     constants |= {"num_warps": tile["warps"], "num_stages": tile["stages"]}
     # A kernel without scales gets x in their place, and does not read it.
     operands = (x, weight, *(x if some is None else some for some in (scale, x_scale)), y)
-    steps = {
-        "STEP": -1 if scale is None or packed else min(1, scale.dim()),
-        "X_STEP": -1 if x_scale is None else x_scale.dim(),
-    }
+    distances = steps(scale, x_scale, PACKED if packed else PLAIN)
     fast = PTX and weight.dtype == torch.int8
     if tile["BM"]:
         kernel, grid = linear_kernel, (columns * triton.cdiv(m, tile["BM"]), 1)
         arguments: tuple[Any, ...] = (*operands, m, n, k, group)
-        constants |= {"BM": tile["BM"], **steps, **products(x, point, tile["BK"], fast)}
+        constants |= {"BM": tile["BM"], **distances, **products(x, point, tile["BK"], fast)}
     elif packed:
         kernel, grid = packed_gemv_kernel, (columns, m)
         arguments = (x, weight, scale, y, n, k)
@@ -285,7 +285,7 @@ def launch(
     else:
         kernel, grid = gemv_kernel, (columns, m)
         arguments = (*operands, n, k)
-        constants |= {"ALONG": ALONG, **steps, "FAST": fast}
+        constants |= {"ALONG": ALONG, **distances, "FAST": fast}
 
     def call() -> torch.Tensor:
         kernel[grid](*arguments, **constants)
@@ -300,25 +300,9 @@ def products(x: torch.Tensor, point: Point, depth: int, fast: bool) -> dict[str,
     width = point.k // 2 if kind == "int4" else point.k
     factor = factor_dtype(x)
     return {
-        "KIND": {"int4": PACKED, "int8-dynamic": WHOLE}.get(kind, PLAIN),
+        "KIND": KINDS.get(kind, PLAIN),
         "ALIGNED": group % depth == 0 and width % depth == 0,
         "FACTOR": factor,
         "FAST": fast and factor is tl.bfloat16,
         "PROMOTE": min(PROMOTE_AFTER, depth) if factor is tl.float8e4nv else None,
     }
-
-
-def factor_dtype(x: torch.Tensor) -> Any:
-    """Return the dtype in which *x* and the weights are multiplied.
-
-    Triton's interpreter multiplies floating-point numbers of under 32 bits wrongly, or not at all.
-    """
-    if INTERPRETED and x.is_floating_point():
-        return tl.float32
-    return {
-        torch.float32: tl.float32,
-        torch.bfloat16: tl.bfloat16,
-        torch.float16: tl.float16,
-        torch.float8_e4m3fn: tl.float8e4nv,
-        torch.int8: tl.int8,
-    }[x.dtype]

@@ -8,6 +8,7 @@ quantized by each call and multiplied in int8) or `int4` with a scale for each `
 - `dequantize`: torch writes the weights in the dtype of x, reads them again and multiplies.
 - `torch`: torch's own kernel of each format, where it has one.
 - `triton`: codes are converted in registers; a GEMV or thin tiles up to 16 rows of x, tensor cores.
+  For many rows on Hopper one candidate restores the weights in memory; its bytes are not counted.
 - `cuda`: CUDA C for up to 16 rows of x in bf16 and for int4 and int8, whose codes become an operand
   of the tensor cores in the registers into which they were loaded.
 

@@ -15,6 +15,7 @@ import triton
 import triton.language as tl
 from gpuperf.kernels import _flash as flash
 from gpuperf.kernels import _linear_triton as linear
+from gpuperf.kernels import _linear_wide as wide
 from gpuperf.kernels import _mlp_triton as gates
 from gpuperf.kernels import _split_kv as split_kv
 from gpuperf.kernels.kv_append import append_kernel
@@ -116,6 +117,34 @@ def linear_layer() -> None:
     compiled(linear.linear_kernel, kinds, at, [*kinds], num_stages=3)
 
 
+def wide_linear_layer() -> None:
+    """Codes become an operand of tensor cores in registers, and not in shared memory."""
+    for weights, name, x, depth in (
+        ("int8", "i8", "bf16", 64),
+        ("int4", "i8", "bf16", 64),
+        ("fp8", "fp8e4nv", "fp8e4nv", 128),
+    ):
+        tile = next(tile for tile in wide.TILES[weights] if tile[:3] == (128, 128, depth))
+        constants = dict(zip(wide.KEYS, tile, strict=True))
+        warps, stages, _ = (constants.pop(key) for key in ("warps", "stages", "RESTORE"))
+        kinds = {"x": f"tensordesc<{x}[128,{depth}]>", "y": "*bf16", "scale": "*bf16"}
+        kinds |= {"weight": f"tensordesc<{name}[128,{depth}]>", "x_scale": "*fp32"}
+        kinds |= dict.fromkeys(("m", "n", "k"), "i32")
+        converts = x == "bf16"
+        constants |= {"KIND": wide.KINDS.get(weights, wide.PLAIN), "GROUP": 128, "FAST": converts}
+        constants |= {"STEP": -1, "X_STEP": -1, "FINISH": converts}
+        constants |= {"FACTOR": tl.bfloat16 if converts else tl.float8e4nv}
+        options = {"num_warps": warps, "num_stages": stages}
+        made = compiled(wide.wide_kernel, kinds, constants, ("n", "k"), **options)
+        dots = re.findall(r"warp_group_dot .*: (\S+?)<[^*]*\*", made.asm["ttgir"])
+        assert set(dots) == {"tensor" if converts else "!ttg.memdesc"}, (weights, dots)
+        assert made.metadata.shared <= SHARED_BYTES, (weights, tile)
+    for packed in (False, True):
+        kinds = {"weight": "*i8", "scale": "*bf16", "restored": "*bf16"}
+        kinds |= dict.fromkeys(("width", "group"), "i32")
+        compiled(wide.restore_kernel, kinds, {"PACKED": packed, "FAST": True, "BLOCK": 4096})
+
+
 def loop_of(ptx: str) -> str:
     """The text between a label and the last jump back to it."""
     labels = re.findall(r"^(\$L\w+):", ptx, re.MULTILINE)
@@ -159,7 +188,7 @@ def mlp() -> None:
 
 CHECKS: tuple[Callable[[], None], ...] = (
     *(flash_forward, flash_backward),
-    *(matmul, linear_layer, sincos, decode, mlp),
+    *(matmul, linear_layer, wide_linear_layer, sincos, decode, mlp),
 )
 
 

@@ -24,7 +24,8 @@ def errors() -> dict[str, str]:
     return found
 
 
-CHECKS = ["flash_forward", "flash_backward", "matmul", "linear_layer", "sincos", "decode", "mlp"]
+CHECKS = ["flash_forward", "flash_backward", "matmul", "linear_layer", "wide_linear_layer"]
+CHECKS += ["sincos", "decode", "mlp"]
 needs_triton = pytest.mark.skipif(triton is None, reason="needs Triton")
 
 

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 import torch
 from every_case import CPU, pick
+from gpuperf.kernels import _linear_triton
+from gpuperf.kernels import _linear_wide as wide
 from gpuperf.kernels._quantized import FORMATS, fill_codes, pack, restored, unpack
 from gpuperf.kernels.linear import LINEAR
 
@@ -55,6 +57,38 @@ def test_a_product_of_quantized_weights_is_right_to_the_digits_of_fp32(weights: 
 def test_groups_need_not_be_powers_of_two_nor_fill_a_tile(group: int) -> None:
     for m in (2, 17):
         check("triton", point("int4", m, n=7, k=192, group=group))
+
+
+@pytest.mark.parametrize(
+    ("weights", "parts", "promote", "restore"),
+    [
+        *((weights, 1, 0, 0) for weights in FORMATS),
+        *(("int8", 2, 0, 0), ("fp8", 1, 64, 0), ("int8", 1, 0, 1), ("int4", 1, 0, 1)),
+    ],
+)
+def test_tiles_of_many_rows_are_right_where_they_end_within_a_matrix(
+    weights: str, parts: int, promote: int, restore: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = point(weights, 37, n=75, k=192, group=32)
+    tile = dict(zip(wide.KEYS, (16, 32, 32, 4, 1, parts, promote, restore), strict=True))
+    monkeypatch.setattr(_linear_triton, "tiles", lambda x, point: [tile])
+    check("triton", at)
+
+
+def test_weights_are_moved_by_tma_if_their_rows_are_aligned_and_groups_fill_tiles(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(wide, "has_tma", lambda device: True)
+    x = torch.empty(0, dtype=torch.bfloat16)
+    at = point("int4", 64, "bf16", k=1024, group=128)
+    heights = {tile["BM"] for tile in wide.wide_tiles(x, at)}
+    assert heights == {32, 64}
+    assert not wide.wide_tiles(x, Point({**at, "group": 16}))
+    assert not wide.wide_tiles(x, Point({**at, "k": 1032, "group": 129}))
+    assert not wide.wide_tiles(x.float(), at)
+    restoring = wide.wide_tiles(x, Point({**at, "m": 4096, "group": 16}))
+    assert restoring
+    assert all(tile["RESTORE"] for tile in restoring)
 
 
 def test_a_group_that_does_not_divide_k_is_refused_in_a_sentence() -> None:

@@ -44,7 +44,8 @@ def sheet(name: str) -> Numbers:
 
 def predictions(experiment: Experiment, numbers: Numbers) -> tuple[Prediction, ...]:
     workload = OPS[experiment.op].describe(SOURCE)
-    planned = plan_experiment(experiment.describe(SOURCE), workload, {})
+    world = 2 if "gang" in experiment.needs else None
+    planned = plan_experiment(experiment.describe(SOURCE), workload, {}, world=world)
     cases, controls = tuple(p.case for p in planned), tuple(p.control for p in planned)
     asked = Expect(experiment.name, SOURCE, cases, controls, numbers)
     return predict(experiment, asked, OPS[experiment.op].axes)

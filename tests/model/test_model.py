@@ -54,6 +54,8 @@ from gpuperf.model.protocol import (
     Progress,
     Runnable,
     RunnableCases,
+    Survey,
+    Surveyed,
     Time,
     Timed,
     ToWorker,
@@ -66,6 +68,7 @@ from gpuperf.model.record import (
     Launch,
     Memory,
     Noise,
+    RankTimes,
     Record,
     Run,
     Telemetry,
@@ -74,6 +77,7 @@ from gpuperf.model.record import (
 from gpuperf.model.samples import Samples
 from gpuperf.model.timers import TIMERS, timer_names
 from gpuperf.model.times import TIMES, TimeName
+from gpuperf.model.topology import HostLink, Pair, Topology
 from gpuperf.model.workload import (
     Axis,
     Case,
@@ -112,8 +116,8 @@ def mapping(strategy: st.SearchStrategy) -> st.SearchStrategy:
 
 flops = st.builds(Flops, count, words(Flops, "kind"), text, text, text)
 traffic = st.builds(Bytes, count, count, words(Bytes, "channel"))
-cost = st.builds(Cost, several(flops), several(traffic))
-work = st.builds(Work, several(flops), several(traffic), st.none() | count)
+cost = st.builds(Cost, several(flops), several(traffic), collective=count)
+work = st.builds(Work, several(flops), several(traffic), st.none() | count, collective=count)
 positive = st.floats(min_value=1e-5, max_value=1e29)
 sureness = words(Figure, "status")
 figure = st.builds(Figure, positive, text, sureness, text, text, optional(number), optional(number))
@@ -201,6 +205,7 @@ description = st.builds(
     count,
     text,
     several(text),
+    st.booleans(),
     st.booleans(),
 )
 caveat = st.builds(Caveat, text, text, text)
@@ -312,6 +317,10 @@ prediction = st.builds(
 known = st.builds(Number, st.floats(0, 1e300), text, text)
 numbers = st.builds(Numbers, mapping(known))
 predictions = st.builds(Predictions, experiment, numbers, several(prediction))
+rank = st.builds(RankTimes, count, count, mapping(samples))
+pair = st.builds(Pair, count, count, words(Pair, "kind"), optional(count), optional(truth))
+host = st.builds(HostLink, count, optional(count), optional(count), optional(count))
+topology = st.builds(Topology, count, several(pair), several(host), several(text))
 record = st.builds(
     Record,
     run=text,
@@ -346,6 +355,7 @@ record = st.builds(
     rank=count,
     world=count,
     devices=several(count),
+    ranks=several(rank),
     kind=words(Record, "kind"),
     region=text,
     program=optional(program),
@@ -376,6 +386,7 @@ header = st.builds(
     processes=st.integers(1, 99),
     started=words(Header, "started"),
     steps=several(text),
+    topology=optional(topology),
     expected=optional(predictions),
 )
 NOUNS = {
@@ -413,6 +424,10 @@ NOUNS = {
     Prediction: prediction,
     Predictions: predictions,
     Program: program,
+    Pair: pair,
+    HostLink: host,
+    RankTimes: rank,
+    Topology: topology,
     Prompts: prompts,
     Record: record,
     Samples: samples,
@@ -424,7 +439,7 @@ NOUNS = {
     Work: work,
 }
 TO_WORKER = {
-    Open: st.builds(Open, text),
+    Open: st.builds(Open, text, count, count, text),
     Describe: st.builds(Describe, text),
     Examine: st.builds(Examine),
     Expect: st.builds(Expect, text, text, several(case), several(text), numbers),
@@ -453,6 +468,7 @@ TO_WORKER = {
         st.booleans(),
     ),
     Runnable: st.builds(Runnable, several(case), contract),
+    Survey: st.builds(Survey),
     Time: st.builds(
         Time,
         text,
@@ -468,7 +484,7 @@ TO_WORKER = {
 }
 FROM_WORKER = {
     Hello: st.builds(Hello, count, count, text),
-    Opened: st.builds(Opened, device, fingerprint, words(Opened, "started")),
+    Opened: st.builds(Opened, device, fingerprint, words(Opened, "started"), several(count)),
     Described: st.builds(Described, several(description), mapping(text), several(experiment)),
     Examined: st.builds(Examined, several(finding)),
     Modules: st.builds(Modules, mapping(text)),
@@ -481,6 +497,7 @@ FROM_WORKER = {
     Ended: st.builds(Ended, st.integers(-64, 255), text, mapping(count)),
     Failed: st.builds(Failed, text, text, text),
     RunnableCases: st.builds(RunnableCases, several(count)),
+    Surveyed: st.builds(Surveyed, topology),
 }
 MESSAGES = {**TO_WORKER, **FROM_WORKER}
 quick = settings(

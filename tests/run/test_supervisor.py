@@ -83,6 +83,7 @@ class ScriptedWorker:
     """Says its lines in order, whatever it is asked."""
 
     script: list[Step]
+    name: str = "the worker"
     heard: list[ToWorker] = field(default_factory=list)
     timeouts: list[float] = field(default_factory=list)
     dead: Death | None = None
@@ -292,7 +293,7 @@ def test_an_answer_that_is_no_message_is_a_crash() -> None:
     record = supervisor.measure("r", case(), CONTRACT, 0)
     assert (record.status, record.reason) == (
         "crashed",
-        "the worker's answer cannot be read: JSON is malformed",
+        "the answer of the worker cannot be read: JSON is malformed",
     )
     assert worker.killed
     assert supervisor.measure("r", case(), CONTRACT, 0).status == "ok"

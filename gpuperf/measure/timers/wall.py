@@ -46,7 +46,8 @@ class WallTimer(OpenTimer):
         least = statistics.median(self.sample(one.zero_, 0.0, "cold").time_s for _ in range(COLD))
         self.facts = replace(floor, empty_call_s=max(least - floor.floor_s, 0.0))
 
-    def sample(self, call: Call, idle_s: float, cache: Cache) -> Sample:
+    def prepare(self, idle_s: float, cache: Cache) -> None:
+        """Idle for *idle_s*, bring the caches into the state *cache*, and wait for the device."""
         if idle_s:
             time.sleep(idle_s)
         if cache == "cold":
@@ -55,6 +56,9 @@ class WallTimer(OpenTimer):
             self._flush.zero_()
         if self._gpu:
             torch.cuda.synchronize()
+
+    def sample(self, call: Call, idle_s: float, cache: Cache) -> Sample:
+        self.prepare(idle_s, cache)
         start = time.perf_counter()
         call()
         if self._gpu:

@@ -1,0 +1,165 @@
+"""On two GPUs of one host: collectives by NCCL, their graphs and logs, and the links of the pair.
+
+No test judges a speed beyond physics. Run with `pytest -m gpu tests/test_gpu_gang.py`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import ranked
+import torch
+from command_line import CommandLine
+
+from gpuperf.links.study import cells
+from gpuperf.measure.topology import read_topology
+from gpuperf.model.contract import Contract
+from gpuperf.model.record import Record
+from gpuperf.model.workload import Case, Value
+from gpuperf.run.gang import GangLauncher
+from gpuperf.run.launcher import LocalLauncher
+from gpuperf.run.plan import Conditions, plan_contracts, plan_gang
+from gpuperf.run.store import read_run
+from gpuperf.run.supervisor import Supervisor
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs of one host"),
+]
+COUNT = 2
+WHOLE = {"operation": "sum", "in_place": "yes"}
+POINTS: dict[str, dict[str, Value]] = {
+    "all_reduce": WHOLE,
+    "all_gather": {"in_place": "no"},
+    "reduce_scatter": {"operation": "sum", "in_place": "no"},
+    "broadcast": {"root": 1},
+    "reduce": {"operation": "sum", "root": 0},
+    "all_to_all": {},
+    "sendrecv": {},
+}
+BUSBW = 900e9  # byte/s of both directions of the fastest link of a Hopper pair
+
+
+@contextlib.contextmanager
+def gang() -> Iterator[tuple[Supervisor, Contract]]:
+    with Supervisor(GangLauncher(LocalLauncher(), COUNT), "cuda") as supervisor:
+        conditions = plan_gang(supervisor.open().device, Conditions(budget_s=0.3))
+        yield supervisor, plan_contracts(supervisor.open().device, conditions)[0]
+
+
+def measure(
+    supervisor: Supervisor, contract: Contract, op: str, name: str, size: int, **more: Value
+) -> Record:
+    point = {"bytes": size, "dtype": "bf16", **POINTS[op], **more, "world": COUNT}
+    return supervisor.measure("r", Case(op, name, point), contract, 0)
+
+
+def assert_timed(record: Record) -> None:
+    assert (record.status, record.reason) == ("ok", ""), record.case.id
+    assert record.primary == "wire"
+    assert {"wire", "eager"} <= record.times.keys()
+    assert (record.world, record.devices) == (COUNT, (0, 1))
+    assert [times.rank for times in record.ranks] == [0, 1]
+    assert record.samples is not None and record.cost is not None
+    assert record.samples.median_s > 1e-6
+    assert record.cost.link_bytes / record.samples.median_s < BUSBW
+    # What the user waits for includes what the link takes.
+    assert record.times["eager"].median_s > 0.8 * record.samples.median_s
+
+
+@pytest.mark.parametrize("op", POINTS)
+def test_each_collective_is_right_and_timed_by_nccl(op: str) -> None:
+    with gang() as (supervisor, contract):
+        for name in ("nccl", "nccl_graph"):
+            for size in (4 * COUNT, 2002 * COUNT, 2**24):
+                assert_timed(measure(supervisor, contract, op, name, size))
+        assert supervisor.renewals == []
+
+
+def test_every_operation_place_and_dtype_is_exact() -> None:
+    with gang() as (supervisor, contract):
+        for operation in ("sum", "max", "min", "avg"):
+            for place in ("yes", "no"):
+                more = {"operation": operation, "in_place": place}
+                record = measure(supervisor, contract, "all_reduce", "nccl", 4004, **more)
+                assert (record.status, record.reason) == ("ok", ""), record.case.id
+        for dtype in ("fp32", "fp16", "fp64", "int8"):
+            for op in ("all_gather", "reduce_scatter"):
+                record = measure(supervisor, contract, op, "nccl", 8 * 1001 * COUNT, dtype=dtype)
+                assert (record.status, record.reason) == ("ok", ""), record.case.id
+
+
+def test_nccl_says_itself_what_it_chose() -> None:
+    with gang() as (supervisor, contract):
+        small = measure(supervisor, contract, "all_reduce", "nccl", 1024)
+        large = measure(supervisor, contract, "all_reduce", "nccl", 2**28)
+        for record in (small, large):
+            assert record.chosen.keys() == {"algorithm", "protocol", "channels"}
+            assert record.chosen["algorithm"] in ("RING", "TREE", "NVLS", "PAT")
+        assert small.chosen["protocol"] in ("LL", "LL128")
+        assert large.chosen["protocol"] == "SIMPLE"
+        assert "nccl" in supervisor.open().fingerprint.soft
+        unknown = measure(supervisor, contract, "sendrecv", "nccl", 1024)
+        assert unknown.chosen == {}, "NCCL logs no choice for sends"
+
+
+def test_symmetric_memory_reduces_in_one_shot_and_in_two() -> None:
+    with gang() as (supervisor, contract):
+        for name, place in (("one_shot", "no"), ("two_shot", "yes")):
+            record = measure(supervisor, contract, "all_reduce", name, 2**16, in_place=place)
+            if record.status == "skipped":
+                assert "symmetric" in record.reason or "access" in record.reason
+                continue
+            assert_timed(record)
+
+
+def test_the_eager_time_is_that_of_the_hosts_clock() -> None:
+    with gang() as (supervisor, _):
+        conditions = plan_gang(supervisor.open().device, Conditions(timer="wall", budget_s=0.3))
+        (contract,) = plan_contracts(supervisor.open().device, conditions)
+        record = measure(supervisor, contract, "all_reduce", "nccl", 1024)
+        assert (record.status, record.primary) == ("ok", "eager")
+        assert record.times["eager"].median_s > 2e-6
+
+
+def test_a_rank_that_dies_or_is_wrong_is_named_and_the_rest_is_measured() -> None:
+    source = str(Path(ranked.__file__))
+    with gang() as (supervisor, contract):
+        for name, status in (("dies", "crashed"), ("wrong", "wrong"), ("good", "ok")):
+            point = {"n": 64, "dtype": "fp32", "world": COUNT}
+            record = supervisor.measure("r", Case("ranked", name, point, {}, source), contract, 0)
+            assert record.status == status, record.reason
+            assert status == "ok" or record.reason.startswith("rank 1")
+
+
+def test_the_command_line_measures_both_gpus(tmp_path: Path) -> None:
+    at = CommandLine.at(tmp_path)
+    done = at("roofline", "all_reduce", "--gpus", "2", "--impl", "nccl", "--bytes", "1k,1M",
+              "--budget", "0.3", "--format", "json")  # fmt: skip
+    assert done.code == 0, done.err
+    rows = json.loads(done.out)["records"]
+    assert [row["world"] for row in rows] == [2, 2]
+    assert all(0 < row["busbw_byte_per_s"] < BUSBW for row in rows)
+    more = at("roofline", "all_reduce", "--gpus", "32", "--bytes", "1k")
+    assert (more.code, "--gpus 32 is more than there are" in more.err) == (3, True)
+
+
+def test_the_links_of_the_pair_are_measured(tmp_path: Path) -> None:
+    at = CommandLine.at(tmp_path)
+    done = at("links", "--bytes", "64M", "--budget", "0.2")
+    assert done.code == 0, done.err
+    (file,) = tmp_path.glob("gpuperf-runs/*.jsonl")
+    run = read_run(file)
+    topology = read_topology()
+    assert run.header.topology == topology
+    assert len(topology.pairs) == topology.gpus * (topology.gpus - 1)
+    measured = cells(run)
+    assert [cell.failure for cell in measured if cell.failure] == []
+    assert {True, False} == {cell.both for cell in measured}
+    for cell in measured:
+        assert cell.rate is None or 1e9 < cell.rate < 2 * BUSBW
+        assert cell.latency_s is None or 1e-7 < cell.latency_s < 1e-4
