@@ -24,7 +24,7 @@ from gpuperf.model.record import Record, Started
 from gpuperf.model.topology import Topology
 from gpuperf.model.workload import Case, Description
 
-PROTOCOL = 10
+PROTOCOL = 11
 
 
 class Open(msgspec.Struct, tag="open", frozen=True):

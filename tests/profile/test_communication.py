@@ -13,6 +13,7 @@ from gpuperf.model.collective import Collective, Message, bus_factor, collective
 from gpuperf.model.kernelname import kind_of
 from gpuperf.profile.communication import Communication, communication_of
 from gpuperf.profile.trace.kineto import read_trace
+from gpuperf.theory.links import collectives
 
 US = 1000
 ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
@@ -117,6 +118,12 @@ def test_factors_of_the_bus_are_those_of_nccl_tests() -> None:
     assert bus_factor("all_reduce", 8) == 2 * 7 / 8
     assert bus_factor("all_gather", 8) == bus_factor("all_to_all", 8) == 7 / 8
     assert bus_factor("broadcast", 8) == bus_factor("send", 8) == 1.0
+
+
+def test_the_factors_are_those_of_the_theory() -> None:
+    for name, algorithm, _, _, factor in collectives(1e6, 8):
+        if algorithm != "tree":
+            assert bus_factor(collective_name(name), 8) == pytest.approx(factor)
 
 
 def gloo(trace: Trace, name: str, start: int, end: int, shape: list[int], kind: str) -> None:

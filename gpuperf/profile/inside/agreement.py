@@ -18,8 +18,10 @@ from gpuperf.files import write_atomically
 from gpuperf.model.program import PASSES, PassName
 from gpuperf.model.protocol import Profile
 
-PATIENCE_S = 60.0  # seconds to wait for rank 0, which reaches the same step as this rank
+PATIENCE_S = 20.0  # seconds to wait for rank 0, which reaches the same step as this rank
 LOOK_S = 0.002  # seconds between two looks at the file
+
+ENDED_0 = "ended-0.json"  # what gpuperf writes there once the program of rank 0 has ended
 
 Passes = list[tuple[PassName, int]]
 
@@ -48,7 +50,8 @@ class Agreement:
 
     def _read(self, path: Path) -> object:
         end = time.monotonic() + self.patience_s
-        while self.folder.is_dir() and time.monotonic() < end:
+        over = self.folder / ENDED_0
+        while self.folder.is_dir() and not over.exists() and time.monotonic() < end:
             try:
                 return json.loads(path.read_text(encoding="utf-8"))
             except FileNotFoundError:

@@ -49,6 +49,7 @@ class Meeting:
     _stop: threading.Event = field(default_factory=threading.Event)
     _seen: dict[int, tuple[str, float]] = field(default_factory=dict)
     _lost_at: float | None = None
+    _look_at: float = 0.0
 
     @property
     def rank(self) -> int:
@@ -63,6 +64,11 @@ class Meeting:
     def others(self) -> tuple[int, ...]:
         """Return the ranks that this one observes: rank 0 all others, the others rank 0."""
         return tuple(range(1, self.place.world)) if self.first else (0,)
+
+    @property
+    def _pause_s(self) -> float:
+        """Return the seconds between two looks, each of which reads a file of every other rank."""
+        return LOOK_S * max(1, len(self.others) // 8)
 
     @property
     def lobby(self) -> Path:
@@ -145,8 +151,11 @@ class Meeting:
         return _read(self.folder / f"ended-{rank}.json")
 
     def absent(self, rank: int) -> str:
-        """Return why *rank* will not report; empty for one that runs or has ended."""
-        if self.ended(rank):
+        """Return why *rank* will not report; empty for one that runs or has written its records.
+
+        Rank 0 reports after its program has ended, so it has to live until then.
+        """
+        if self.first and self.ended(rank):
             return ""
         if not self.folder.is_dir():
             return "rank 0 removed the run's folder"
@@ -154,7 +163,7 @@ class Meeting:
         count = str(alive.get("count", ""))
         if rank not in self._seen or self._seen[rank][0] != count:
             self._seen[rank] = count, now
-        if alive and not _is_alive(alive) and not self.ended(rank):
+        if alive and not _is_alive(alive) and not (self.first and self.ended(rank)):
             return f"its gpuperf process {alive.get('pid')} died"
         silent_s = now - self._seen[rank][1]
         return f"it was silent for {silent_s:.0f} s" if silent_s > SILENT_S else ""
@@ -177,10 +186,13 @@ class Meeting:
     def lost(self) -> str:
         """Return why this rank's program cannot go on: another rank failed `grace_s` seconds ago,
         for which it may wait for ever in a collective. Empty while it can."""
+        now = time.monotonic()
+        if now < self._look_at:
+            return ""
+        self._look_at = now + self._pause_s
         reason = self.failed()
         if not reason:
             return ""
-        now = time.monotonic()
         self._lost_at = self._lost_at or now
         return reason if now - self._lost_at >= self.grace_s else ""
 
@@ -197,7 +209,7 @@ class Meeting:
             late = end is not None and time.monotonic() >= end
             if not left or late:
                 break
-            time.sleep(LOOK_S)
+            time.sleep(self._pause_s)
         absent = {rank: self.absent(rank) for rank in self.others}
         absent |= {rank: "its program had not ended" for rank in left}
         return {rank: reason for rank, reason in absent.items() if reason}

@@ -117,7 +117,6 @@ def test_a_process_that_died_is_seen(tmp_path: Path) -> None:
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
     alive = {"count": 1, "host": module.socket.gethostname(), "pid": gone.pid}
-    assert soon(lambda: not any(t.name == "x" for t in threading.enumerate()))
     time.sleep(0.1)
     (second.folder / "alive-1").write_text(json.dumps(alive))
     assert first.absent(1) == f"its gpuperf process {gone.pid} died"
@@ -163,3 +162,21 @@ def test_without_an_answer_a_rank_takes_its_own_steps(tmp_path: Path) -> None:
 def test_a_program_of_one_process_agrees_with_nobody(tmp_path: Path) -> None:
     request = Profile(("a.py",), False, 1, 1, (), str(tmp_path))
     assert agreement_of(request) is None
+
+
+def test_a_rank_does_not_wait_for_steps_of_a_program_that_has_ended(tmp_path: Path) -> None:
+    (tmp_path / "ended-0.json").write_text("{}")
+    assert Agreement(tmp_path, 1, 60.0).settle("step", [("plain", 3)]) == [("plain", 3)]
+
+
+def test_a_rank_0_that_dies_before_it_reports_is_not_waited_for(tmp_path: Path) -> None:
+    first, second = meet(tmp_path)
+    first.end(0, "")
+    first._stop.set()
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    time.sleep(0.1)
+    alive = {"count": 9, "host": module.socket.gethostname(), "pid": gone.pid}
+    (first.folder / "alive-0").write_text(json.dumps(alive))
+    assert second.await_others() == {0: f"its gpuperf process {gone.pid} died"}
+    first.leave()
