@@ -26,7 +26,7 @@ Schema history
     12  2026-11: gangs: `ranks` of a record, whose `world` and `devices` are those of the gang;
         `collective` of a cost; the times `wire` and `eager`; the study `links`,
         `topology` of a header.
-    13  2026-11: profiles of distributed programs: `first`, `backend` and `collectives` of a program.
+    13  2026-11: profiles of several ranks: `first`, `backend` and `collectives` of a program.
 """
 
 from __future__ import annotations

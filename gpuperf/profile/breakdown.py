@@ -257,8 +257,15 @@ def _busy(region: Record, step_s: float, traced_s: float) -> float:
 
 def _off_clock_s(record: Record) -> float:
     """Return the traced seconds of *record* that the SMs' clock does not change."""
-    kind = record.operator.kind if record.operator else ""
-    return _traced_s(record) if kind == "communication" else _copied_s(record)
+    return _traced_s(record) if communicates(record) else _copied_s(record)
+
+
+def communicates(record: Record) -> bool:
+    """Return whether *record* is a collective, by its name or by the names of its kernels."""
+    kinds = {kernel.kind for kernel in record.kernels}
+    return kinds == {"communication"} or bool(
+        record.operator and record.operator.kind == "communication"
+    )
 
 
 def _is_copy(record: Record) -> bool:
@@ -318,8 +325,7 @@ def _placed(record: Record, header: Header) -> Placement | None:
 
 
 def _part(record: Record, placed: Placement | None, seconds: float) -> str:
-    kind = record.operator.kind if record.operator else ""
-    if kind == "communication":
+    if communicates(record):
         return "communication"
     if _is_copy(record):
         return "copies"

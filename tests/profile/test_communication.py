@@ -8,11 +8,21 @@ from typing import Any
 
 import pytest
 from synthetic_kineto import Trace, comms, members
+from synthetic_profile import EVENTS, region, run_of
 
 from gpuperf.model.collective import Collective, Message, bus_factor, collective_name
+from gpuperf.model.contract import Fingerprint
 from gpuperf.model.kernelname import kind_of
+from gpuperf.model.program import PassResult
+from gpuperf.model.record import Run
+from gpuperf.profile.breakdown import profiles
 from gpuperf.profile.communication import Communication, communication_of
+from gpuperf.profile.passes import RegionPasses
+from gpuperf.profile.ranks.table import together_tables
+from gpuperf.profile.records import region_records
 from gpuperf.profile.trace.kineto import read_trace
+from gpuperf.show.render import render
+from gpuperf.show.screen import WIDE
 from gpuperf.theory.links import collectives
 
 US = 1000
@@ -182,3 +192,26 @@ def test_a_program_without_collectives_has_no_communication(tmp_path: Path) -> N
 def test_a_collective_that_never_ran_has_no_mean() -> None:
     assert Collective(Message("all_reduce"), "k", ()).count == 0.0
     assert Collective(Message("all_reduce"), "k", ()).step_s == 0.0
+
+
+def test_kernels_that_no_operator_launched_are_communication_too(tmp_path: Path) -> None:
+    timeline = read_trace(two_steps().write(tmp_path / "t.json"))
+    passes = RegionPasses(
+        "r",
+        "loop",
+        "t.json",
+        EVENTS,
+        Fingerprint(),
+        (PassResult("loop", "trace", 2),),
+        timeline,
+        windows=((0, 200 * US), (200 * US, 400 * US)),
+        cuda=True,
+    )
+    (profile,) = profiles(Run(run_of(region(), ()).header, region_records(passes)))
+    assert {row.record.case.op: row.part for row in profile.operators} == {
+        ALL_REDUCE: "communication",
+        "gemm": "other kernels",
+    }
+    assert profile.together is not None and profile.together.world == 1
+    text = "".join(render([table], "table", WIDE) for table in together_tables(profile))
+    assert "all_reduce bf16" in text and "exposed  waiting" not in text.replace("   ", "  ")

@@ -50,6 +50,7 @@ class Meeting:
     _seen: dict[int, tuple[str, float]] = field(default_factory=dict)
     _lost_at: float | None = None
     _look_at: float = 0.0
+    _failed: str = ""
 
     @property
     def rank(self) -> int:
@@ -187,14 +188,13 @@ class Meeting:
         """Return why this rank's program cannot go on: another rank failed `grace_s` seconds ago,
         for which it may wait for ever in a collective. Empty while it can."""
         now = time.monotonic()
-        if now < self._look_at:
-            return ""
-        self._look_at = now + self._pause_s
-        reason = self.failed()
-        if not reason:
+        if now >= self._look_at:
+            self._look_at = now + self._pause_s
+            self._failed = self.failed()
+        if not self._failed:
             return ""
         self._lost_at = self._lost_at or now
-        return reason if now - self._lost_at >= self.grace_s else ""
+        return self._failed if now - self._lost_at >= self.grace_s else ""
 
     def await_others(self, patience_s: float | None = None) -> dict[int, str]:
         """Wait until the programs of all others have ended, and return why each of the others that

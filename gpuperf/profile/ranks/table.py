@@ -144,8 +144,9 @@ def _collectives_table(compared: Together, rank: int, most: int) -> Table:
     rows = sorted(compared.collectives, key=lambda row: -row.collective.step_s)
     shown = rows[: min(most, MOST_COLLECTIVES) if most == MOST_RANKS else most]
     cells = [_collective_cells(row) for row in shown]
+    columns = fill(COLLECTIVE_COLUMNS, cells)
     return Table(
-        fill(COLLECTIVE_COLUMNS, cells),
+        tuple(one for one in columns if compared.world > 1 or one.head != "waiting"),
         notes=notes_of(*_collective_notes(compared, rank, len(rows) - len(shown))),
         rows=[_values(row) for row in compared.collectives],
         names=("name",),
@@ -155,14 +156,15 @@ def _collectives_table(compared: Together, rank: int, most: int) -> Table:
 def _collective_notes(compared: Together, rank: int, hidden: int) -> Iterator[str]:
     if hidden:
         yield f"{hidden} collectives more: -v has all"
+    here = f"rank {rank}" if compared.world > 1 else "this process"
     joint = any(row.last_s is not None for row in compared.collectives)
     each = (
         "each, algbw and busbw are those of the rank that came last to a call, which waits for "
         "no other"
         if joint
-        else f"each is the time on rank {rank}, with its waiting: the rates are lower bounds"
+        else f"each is the time in {here}, with its waiting for others: the rates are lower bounds"
     )
-    yield f"{each}; exposed and waiting are those of rank {rank}"
+    yield f"{each}; exposed and waiting are those of {here}" if compared.world > 1 else each
 
 
 def _collective_cells(row: CollectiveRow) -> list[str]:
