@@ -31,7 +31,7 @@ def _scale(profile: Profile, row: RankRow) -> float:
 
 def _removable(profile: Profile, row: RankRow) -> float:
     """Return the seconds by which hiding shortens a step of the rank *row* at the most: its exposed
-    communication, as far as there is compute to hide it, and no shorter than either takes."""
+    communication, as far as the step does not get shorter than its compute or communication."""
     scale = _scale(profile, row)
     exposed_s, compute_s, communication_s = (
         scale * (seconds or 0.0) for seconds in (row.exposed_s, row.compute_s, row.communication_s)

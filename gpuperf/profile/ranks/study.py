@@ -105,11 +105,12 @@ def together(records: Sequence[Record], step_s: Mapping[int, float]) -> Together
 
 
 def _common_steps(records: Sequence[Record]) -> range:
-    """Return the numbers of the steps that all ranks traced."""
+    """Return the numbers of the steps that all ranks traced; none if the program marks no steps, as
+    each rank then traces what it runs in some seconds."""
     begins, ends = [0], []
     for record in records:
         program = record.program
-        if program is None or not program.collectives:
+        if program is None or not program.collectives or "plain" not in program.steps:
             return range(0)
         first = program.first.get("trace", 0)
         begins.append(first)
@@ -235,6 +236,11 @@ def _collective_rows(record: Record, compared: _Compared, steps: int) -> Iterato
 def _doubt(records: Sequence[Record], steps: range, compared: _Compared) -> str:
     if len(records) < 2 or not any(map(_collectives, records)):
         return ""
+    if any(record.program and "plain" not in record.program.steps for record in records):
+        return (
+            "the program marks no steps, so that each rank traced other ones and waiting is "
+            "unknown: call gpuperf.step()"
+        )
     if not steps:
         return "no step was traced with collectives on all ranks, so their waiting is unknown"
     if not compared.skipped:

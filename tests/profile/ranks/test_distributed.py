@@ -220,6 +220,24 @@ def test_four_ranks_of_fsdp_gather_and_scatter_their_shards(tmp_path: Path) -> N
     assert len(study_of(ended.run).rows) == 4
 
 
+def test_torchrun_starts_gpuperf_in_place_of_the_program(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(ALONE, encoding="utf-8")
+    command = ["torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "gpuperf"]
+    done = forks.run(
+        [sys.executable, "-m", *command, "profile", "--steps", "5", "train.py"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("optimizer step of train.py") == 1
+    (file,) = (tmp_path / "gpuperf-runs").glob("*.jsonl")
+    assert sorted(regions(read_run(file))) == [0, 1]
+
+
 def test_a_rank_cannot_run_the_program_anew(tmp_path: Path) -> None:
     ended = launched(tmp_path, ALONE, 2, "--repeat")
     assert ended.codes == [2, 2]

@@ -15,8 +15,10 @@ from pathlib import Path
 import pytest
 
 from gpuperf.errors import CannotMeasure
+from gpuperf.model.program import PassName
 from gpuperf.model.protocol import Profile
 from gpuperf.profile.inside.agreement import Agreement, agreement_of
+from gpuperf.profile.inside.courses import Course, Limits
 from gpuperf.profile.ranks import meeting as module
 from gpuperf.profile.ranks.launch import Place, place_of
 from gpuperf.profile.ranks.meeting import Meeting
@@ -180,3 +182,36 @@ def test_a_rank_0_that_dies_before_it_reports_is_not_waited_for(tmp_path: Path) 
     (first.folder / "alive-0").write_text(json.dumps(alive))
     assert second.await_others() == {0: f"its gpuperf process {gone.pid} died"}
     first.leave()
+
+
+class _Settled:
+    """An agreement that keeps what each region was offered."""
+
+    def __init__(self) -> None:
+        self.offered: list[tuple[str, list[tuple[PassName, int]]]] = []
+
+    def settle(self, region: str, passes: list[tuple[PassName, int]]) -> list[tuple[PassName, int]]:
+        self.offered.append((region, passes))
+        return passes
+
+
+def test_rank_0_chooses_fewer_steps_if_they_are_slow() -> None:
+    settled = _Settled()
+    limits = Limits(2, 10, 60.0, agreement=settled)  # type: ignore[arg-type]
+    names: tuple[PassName, ...] = ("plain", "trace", "accounting", "kernels")
+    course = Course("step", limits, limits.plan(names))
+    course.began_s, course.done = time.perf_counter() - 3600, 1
+    assert not course.is_warm()  # by its number of steps alone, however long they take
+    course.began_s, course.done = time.perf_counter() - 8.0, 2
+    assert course.is_warm() and course.is_warm()
+    chosen = [("plain", 4), ("trace", 2), ("accounting", 2), ("kernels", 64)]
+    assert settled.offered == [("step", chosen)]
+    assert course.left == chosen
+
+
+def test_without_a_warm_up_the_steps_are_those_of_the_request() -> None:
+    settled = _Settled()
+    limits = Limits(0, 10, 60.0, agreement=settled)  # type: ignore[arg-type]
+    course = Course("step", limits, limits.plan(("plain", "trace")))
+    assert course.is_warm()
+    assert settled.offered == [("step", [("plain", 10), ("trace", 5)])]

@@ -125,6 +125,16 @@ def test_only_steps_that_all_ranks_traced_are_compared() -> None:
     assert apart.rows[0].waiting_s is None
 
 
+def test_ranks_of_a_program_without_marks_are_not_compared() -> None:
+    records = [ranked(rank, (9 * MS,), (9 * MS,)) for rank in (0, 1)]
+    unmarked = [
+        replace(record, program=replace(record.program, steps={"trace": 2}))  # type: ignore[type-var]
+        for record in records
+    ]
+    study = compared(*unmarked)
+    assert study.steps == 0 and "call gpuperf.step()" in study.doubt
+
+
 def test_calls_of_different_numbers_are_not_compared() -> None:
     study = compared(ranked(0, (9 * MS, 9 * MS)), ranked(1, (5 * MS,)))
     assert "different calls of all_reduce" in study.doubt
