@@ -78,6 +78,19 @@ def members(**args: object) -> str:
     return ", ".join(f'"{key.replace("_", " ")}": {json.dumps(v)}' for key, v in args.items())
 
 
+def comms(name: str, given: int, taken: int, dtype: str = "BFloat16") -> dict[str, object]:
+    """What torch records of a collective of two ranks, as Kineto writes it to the kernel."""
+    return {
+        "Collective_name": name,
+        "In_msg_nelems": given,
+        "Out_msg_nelems": taken,
+        "Group_size": 2,
+        "dtype": dtype,
+        "Process_Group_Name": "0",
+        "Process_Group_Ranks": "[0, 1]",
+    }
+
+
 class Trace:
     """A trace under construction; each method adds events, and times are from its start."""
 
@@ -168,6 +181,10 @@ class Trace:
         self.events.append(flow("s", number, self.base + at, self.pid, thread))
         self.kernel(name, start, end, number, **args)
         self.events.append(flow("f", number, self.base + start, 0, 7))
+
+    def nccl(self, name: str, at: int, start: int, end: int, **args: object) -> None:
+        """A kernel of NCCL on a stream of its own, in microseconds."""
+        self.launch(name, at * 1000, start * 1000, end * 1000, stream=20, **args)
 
     def copy(
         self,

@@ -15,6 +15,7 @@ import pytest
 from measured import RUN_FILES, name_of, run_file, text_of
 
 from gpuperf.model.codec import decode, encode
+from gpuperf.model.collective import Message
 from gpuperf.model.record import SCHEMA, Header, Record
 from gpuperf.model.times import TIMES
 from gpuperf.roofline.formats import render_run
@@ -243,6 +244,18 @@ SAID: dict[int, tuple[object, ...]] = {
         ["few-samples"],
         "wall",
     ),
+    13: (
+        "AMD EPYC",
+        "optimizer step/step.py[]",
+        "ok",
+        "region",
+        "step",
+        4,
+        0.023520037999333,
+        8_939_520,
+        [],
+        "wall",
+    ),
 }
 
 
@@ -274,7 +287,7 @@ def test_the_run_of_each_later_schema_says_what_it_said(schema: int) -> None:
 def test_what_came_with_a_schema_is_read() -> None:
     """Counters with 3, the baseline with 4, studies with 5, kernels beside a case's times with 6,
     programs with 7 and 8, the status `impossible` with 9, the tensors of operators with 10,
-    predictions with 11, and the times of each rank with 12."""
+    predictions with 11, the times of each rank with 12, and programs of several ranks with 13."""
     runs = {n: read_run(TESTS / "golden" / f"run_schema_{n}.jsonl") for n in range(1, SCHEMA + 1)}
     read = {n: runs[n].records[0].counters.get("dram_read_bytes") for n in (3, 4, 6)}
     assert read == pytest.approx({3: 56_985_823.186, 4: 6_442_654_922.882, 6: 8_373_523.007})
@@ -283,7 +296,7 @@ def test_what_came_with_a_schema_is_read() -> None:
         4: "eager"
     }
     studies = {n: run.header.study for n, run in runs.items() if run.header.study}
-    assert studies == {5: "alignment", 7: "profile", 8: "profile", 10: "profile", 11: "lab:blocks"}
+    assert studies == {5: "alignment", **dict.fromkeys((7, 8, 10, 13), "profile"), 11: "lab:blocks"}
     peaks = {n: run.header.peaks.id for n, run in runs.items() if run.header.peaks}
     assert peaks == dict.fromkeys((3, 4, 6), "h200-sxm")
     regions = {n: runs[n].records[0].region for n in (7, 8)}
@@ -300,10 +313,15 @@ def test_what_came_with_a_schema_is_read() -> None:
     assert caches == ["hot", *["cold"] * 4], "a point of an experiment has a cache of its own"
     assert {n: (run.header.world, run.header.devices) for n, run in runs.items()} == {
         **dict.fromkeys(range(1, 12), (1, (0,))),
-        12: (2, (0, 0)),
+        **dict.fromkeys((12, 13), (2, (0, 0))),
     }
     ranks = runs[12].records[0].ranks
     assert [(times.rank, times.times["eager"].size) for times in ranks] == [(0, 4), (1, 4)]
+    programs = {r.rank: r.program for r in runs[13].records if r.program}
+    for rank in (0, 1):
+        (own,) = programs[rank].collectives
+        assert own.message == Message("all_reduce", 4 * (256 * 512 + 512), "fp32", 2, "0")
+        assert len(own.seconds) == len(own.starts) == programs[rank].steps["trace"] == 4
 
 
 @by_name

@@ -13,8 +13,13 @@ from typing import Literal
 KernelKind = Literal["", "kernel", "communication", "copy", "set"]
 COMPUTING = ("kernel", "communication")  # the kinds of kernels
 
-# `ncclDevKernel_AllReduce_Sum_bf16_RING_LL(…)`; most of RCCL's kernels have such names too.
-COMMUNICATION = re.compile(r"(?:^|\W)(?:nccl|rccl|msccl)", re.IGNORECASE)
+# `ncclDevKernel_AllReduce_Sum_bf16_RING_LL(…)`, `ncclSymkDevKernel_AllReduce_…`; most of RCCL's
+# kernels have such names too. Kernels of torch's symmetric memory (`multimem_all_reduce_kernel`,
+# `two_shot_all_reduce_kernel`) and of vLLM (`cross_device_reduce_1stage`) are other ones.
+COMMUNICATION = re.compile(
+    r"(?:^|\W)(?:nccl|rccl|msccl|multimem_|(?:one|two)_shot_all_reduce|cross_device_reduce)",
+    re.IGNORECASE,
+)
 # `Memcpy HtoD (Pageable -> Device)`; HIP calls both kinds of host memory `Host`.
 COPIED = re.compile(r"Memcpy (\w+)(?: \((\w+) ->(?: (\w+))?)?")
 STARTS: Mapping[str, KernelKind] = {"Memset": "set", "Memcpy": "copy"}

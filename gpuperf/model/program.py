@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from gpuperf.model.aten import Call, Tensor
+from gpuperf.model.collective import Collective
 from gpuperf.model.cost import Cost
 
 PassName = Literal["plain", "light", "trace", "counters", "kernels", "accounting"]
@@ -57,6 +58,8 @@ class PassResult:
     the device began them, so that the device did not wait for the host. `kernels` are the counters
     of each kernel of a step, in order. In a plain pass the host waited `data_s` seconds for data,
     over all steps, at the line `data_where`. `reason` says why a pass has no result.
+    `first` is the number of steps that the region had before the first one of the pass. `backend`
+    names the backend of the program's process group (empty: it had none at the end of the pass).
     """
 
     region: str
@@ -77,6 +80,8 @@ class PassResult:
     data_s: float = 0.0
     data_where: str = ""
     cut: bool = False
+    first: int = 0
+    backend: str = ""
 
 
 @dataclass(frozen=True)
@@ -155,12 +160,18 @@ class Program:
 
     `occupied` are the seconds of a traced step by the activity of the device: `idle_most` is
     the shortest mean idle time of a step over the tracing passes, `idle_between` the idle time
-    between kernels that were launched in time. `moved` are the bytes of its copies by
+    between kernels that were launched in time. `compute` is the time in which kernels other than
+    those of collectives ran (on a CPU, operators), `communication` that of collectives, and
+    `exposed` the part of it without compute. `moved` are the bytes of its copies by
     direction, `launched` its numbers of kernels, copies and memsets. `flop_counter` is the
     count of torch's FLOP counter for a step. `parts` are the seconds of the device (on a CPU,
     of the host) in the regions inside a step. `missing` says what could not be measured. In a
     plain step the host waits `data_s` seconds for data, at the line `data_where`. `prompts` are the
     forward passes of a program that generates text whose steps decode a token each.
+
+    `first` are the steps of the region before the first one of each pass, and `backend` is that of
+    the process group of a distributed program, whose ranks are compared by them. `collectives` are
+    those of the traced steps.
     """
 
     steps: Mapping[str, int]
@@ -179,3 +190,6 @@ class Program:
     data_s: float = 0.0
     data_where: str = ""
     prompts: tuple[Prompts, ...] = ()
+    first: Mapping[str, int] = field(default_factory=dict)
+    backend: str = ""
+    collectives: tuple[Collective, ...] = ()

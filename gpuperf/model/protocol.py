@@ -24,7 +24,7 @@ from gpuperf.model.record import Record, Started
 from gpuperf.model.topology import Topology
 from gpuperf.model.workload import Case, Description
 
-PROTOCOL = 10
+PROTOCOL = 11
 
 
 class Open(msgspec.Struct, tag="open", frozen=True):
@@ -133,6 +133,9 @@ class Profile(msgspec.Struct, tag="profile", frozen=True):
     In each region that the program marks, *warmup* steps are skipped, and each of *passes* takes
     *steps* steps; with *more* the plain pass takes as many as it needs. All passes may last
     *budget_s* seconds together. Traces go to *folder*.
+
+    The program is the process *rank* of *world*; through files in *ranks* the processes agree on
+    the steps of each pass (empty: the program is alone).
     """
 
     argv: tuple[str, ...]
@@ -143,6 +146,9 @@ class Profile(msgspec.Struct, tag="profile", frozen=True):
     folder: str
     budget_s: float = 1e9
     more: bool = False
+    rank: int = 0
+    world: int = 1
+    ranks: str = ""
 
 
 class Hello(msgspec.Struct, tag="hello", frozen=True):

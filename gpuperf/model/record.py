@@ -26,6 +26,7 @@ Schema history
     12  2026-11: gangs: `ranks` of a record, whose `world` and `devices` are those of the gang;
         `collective` of a cost; the times `wire` and `eager`; the study `links`,
         `topology` of a header.
+    13  2026-11: profiles of several ranks: `first`, `backend` and `collectives` of a program.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
 else:
     TimeName = str  # when a file is decoded: a newer version or a registered timer has other names
 
-SCHEMA = 12
+SCHEMA = 13
 MOST_PROCESSES = 1000  # most processes of a comparison, which would take weeks
 MOST_BYTES = 2**200
 MOST_LAUNCHED = 2**31  # blocks along an axis of a grid, by the CUDA C++ Programming Guide

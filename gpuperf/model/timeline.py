@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from gpuperf.model.aten import Call
+from gpuperf.model.collective import Message
 from gpuperf.model.contract import DeviceFacts
 from gpuperf.model.kernelname import KernelKind
 from gpuperf.model.record import Launch
@@ -56,7 +57,7 @@ class Activities:
 
     `name` indexes `Timeline.names`, `launch` indexes `Timeline.launches`, and `runtime` indexes
     `Timeline.runtime`, the call that launched the activity; −1 if unknown. `bytes` are those of
-    copies and memsets, 0 if unknown.
+    copies and memsets, 0 if unknown. `message` indexes `Timeline.messages`, −1 without one.
     """
 
     start: Column
@@ -69,6 +70,7 @@ class Activities:
     launch: Column
     correlation: Column
     external: Column
+    message: Column
     runtime: Column
 
     def __len__(self) -> int:
@@ -94,13 +96,15 @@ class RuntimeCalls:
 @dataclass(frozen=True, eq=False)
 class Annotations:
     """Ranges that users marked (`record_function`, `ProfilerStep#3`). They have the times of the
-    host or, if `on_device` is 1, those of the first and last activity launched in the range."""
+    host or, if `on_device` is 1, those of the first and last activity launched in the range.
+    `message` indexes `Timeline.messages`, −1 for a range that is no collective of gloo."""
 
     start: Column
     end: Column
     name: Column
     thread: Column
     on_device: Column
+    message: Column
 
     def __len__(self) -> int:
         return len(self.start)
@@ -112,7 +116,8 @@ class Timeline:
 
     `threads` are `process/thread` as text. `devices` are all devices of the process, active or not.
     `shapes` says whether the trace has the shapes of operators, `cut` whether the file ends before
-    the trace does. `passed_over` counts the ignored events by category.
+    the trace does. `passed_over` counts the ignored events by category. `group` is the name and the
+    number of ranks of the only process group ("" and 0: none, or several).
     """
 
     operators: Operators
@@ -127,6 +132,8 @@ class Timeline:
     shapes: bool = False
     cut: bool = False
     passed_over: Mapping[str, int] = field(default_factory=dict)
+    messages: tuple[Message, ...] = ()
+    group: tuple[str, int] = ("", 0)
 
     @property
     def active_devices(self) -> tuple[int, ...]:

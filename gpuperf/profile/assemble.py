@@ -32,6 +32,7 @@ class Origin:
 
     `run` is the run's id, `script` the file name, `warmup` the steps to skip in each region,
     `steps` those of the plain pass, and `items` the images, tokens or the like of a step, if given.
+    The program is the process `rank` of `world`.
     """
 
     run: str
@@ -39,6 +40,8 @@ class Origin:
     warmup: int
     steps: int
     items: float | None
+    rank: int = 0
+    world: int = 1
 
 
 def assemble_run(origin: Origin, program: ProgramRun, traced: bool) -> Run:
@@ -56,7 +59,13 @@ def assemble_run(origin: Origin, program: ProgramRun, traced: bool) -> Run:
         passes = _region_passes(origin, contract, program, region, results, traced)
         timed = tuple(each for each in prompts.values() if each.seconds)
         records += region_records(replace(passes, prompts=timed))
-    return Run(_header(origin.run, program.opened, contract, records), tuple(records))
+    devices = (program.opened.device.index,)
+    place = {"rank": origin.rank, "world": origin.world, "devices": devices}
+    header = _header(origin.run, program.opened, contract, records)
+    return Run(
+        replace(header, world=origin.world, devices=devices),
+        tuple(replace(record, **place) for record in records),  # type: ignore[arg-type]
+    )
 
 
 def _prompts(passed: Sequence[PassResult]) -> Mapping[str, Prompts]:

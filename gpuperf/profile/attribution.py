@@ -18,6 +18,7 @@ from gpuperf.model.kernelname import kind_of
 from gpuperf.model.metrics import sum_up
 from gpuperf.model.record import Kernel
 from gpuperf.model.timeline import KINDS, Timeline
+from gpuperf.profile.cost.communication import SPACES
 from gpuperf.profile.intervals import IntervalSet
 
 if TYPE_CHECKING:
@@ -189,7 +190,8 @@ def call_groups(
     The group with most device time comes first. An activity of unknown launch counts by its own
     start. A call inside an operator whose name is in *preferred* counts as that operator (the
     outermost of several), as a dispatch mode observes no operator inside another. A wrapper inside
-    an operator counts as that operator. *counted* are the counters of a kernel by activity index.
+    an operator counts as that operator, and a collective always counts as itself. *counted* are the
+    counters of a kernel by activity index.
     """
     import numpy
 
@@ -243,6 +245,7 @@ def _owners(
 
     chosen = [preferred is not None and call.name in preferred for call in timeline.calls]
     wrapper = [WRAPPER.match(call.name) is not None for call in timeline.calls]
+    linked = [call.name.partition(":")[0] in SPACES for call in timeline.calls]
     engine = numpy.array([call.name.startswith(BACKWARD) for call in timeline.calls], bool)
     calls = timeline.operators.call
     # A forward operator has thread 0 here; its autograd node has the thread of the forward call.
@@ -254,6 +257,8 @@ def _owners(
         if above < 0:
             continue
         back[i] |= back[above]
+        if linked[call] and not linked[calls[owner[above]]]:
+            continue  # an operator of DTensor may wait for a collective inside
         if taken[above] or (wrapper[call] and not taken[i] and not wrapper[calls[owner[above]]]):
             owner[i], taken[i] = owner[above], taken[above]
     return numpy.asarray(owner), numpy.frombuffer(back, bool)

@@ -27,6 +27,7 @@ from gpuperf.model.record import Header, Kernel, Record, Run
 from gpuperf.model.samples import Samples
 from gpuperf.profile.losses import Loss, largest_loss
 from gpuperf.profile.plainpass import step_s as plain_step_s
+from gpuperf.profile.ranks.study import Together, together
 from gpuperf.roofline.study import Placement, place
 
 # The parts of a step, in the order of a bar.
@@ -77,7 +78,8 @@ class Profile:
     `busy_s` are the seconds in which the device worked; None without a trace. `placement` is that
     of the step's compulsory FLOPs and bytes; `hfu` counts all FLOPs of the operators, recomputation
     included. Traced times of kernels (on a CPU, of operators) are multiplied by `scale`, those of
-    pageable copies by `pageable_scale`, to fit the plain step.
+    pageable copies by `pageable_scale`, to fit the plain step. `together` compares the ranks of a
+    distributed program, and has the collectives of any other.
     """
 
     region: Record
@@ -90,6 +92,7 @@ class Profile:
     cuda: bool
     scale: float = 1.0
     pageable_scale: float = 1.0
+    together: Together | None = None
 
     @property
     def plain(self) -> bool:
@@ -149,17 +152,20 @@ def kernels_of(profile: Profile) -> tuple[KernelUse, ...]:
 
 
 def profiles(run: Run) -> tuple[Profile, ...]:
-    """Return the profile of each region of *run* that has a time.
+    """Return the profile of each region of *run* that has a time; of a distributed program, that of
+    the first rank.
 
     Raises: UsageError if no region has a time.
     """
+    timed = [record for record in run.records if is_timed(record)]
+    reporter = min((record.rank for record in timed), default=0)
     regions = [
-        profile_of(record, _operators(run, record), run.header)
-        for record in run.records
-        if record.kind == "region"
-        and record.status == "ok"
-        and record.samples is not None
-        and record.samples.median_s > 0
+        replace(
+            profile_of(record, _operators(run, record), run.header),
+            together=_together(timed, record),
+        )
+        for record in timed
+        if record.rank == reporter
     ]
     if not regions:
         reason = next((r.reason for r in run.records if r.kind == "region" and r.reason), "")
@@ -172,15 +178,38 @@ def profiles(run: Run) -> tuple[Profile, ...]:
     return tuple(regions)
 
 
+def _together(timed: Sequence[Record], region: Record) -> Together | None:
+    """Return the comparison of the ranks of *region*; None for one rank without collectives."""
+    own = [record for record in timed if record.region == region.region]
+    if region.world < 2 and not (region.program and region.program.collectives):
+        return None
+    ordered = sorted(own, key=lambda record: record.rank)
+    return together(ordered, {r.rank: _step_s(r) for r in ordered if r.primary == "step"})
+
+
+def _step_s(region: Record) -> float:
+    samples = region.samples
+    assert samples is not None
+    return plain_step_s(samples) if region.primary == "step" else samples.median_s
+
+
+def is_timed(record: Record) -> bool:
+    """Return whether *record* is of a region that has a time."""
+    samples = record.samples
+    timed = samples is not None and samples.median_s > 0
+    return record.kind == "region" and record.status == "ok" and timed
+
+
 def _operators(run: Run, region: Record) -> list[Record]:
-    return [r for r in run.records if r.kind == "operator" and r.region == region.region]
+    key = region.region, region.rank
+    return [r for r in run.records if r.kind == "operator" and (r.region, r.rank) == key]
 
 
 def profile_of(region: Record, operators: Sequence[Record], header: Header) -> Profile:
     """Return the profile of *region* and its *operators* under the roofs of *header*."""
     samples = region.samples
     assert samples is not None
-    step_s = plain_step_s(samples) if region.primary == "step" else samples.median_s
+    step_s = _step_s(region)
     cuda = header.device.kind != "cpu"
     busy, traced = region.times.get("busy"), region.times.get("traced")
     busy_s, scale, pageable_scale = None if busy is None else step_s, 1.0, 1.0
@@ -228,8 +257,15 @@ def _busy(region: Record, step_s: float, traced_s: float) -> float:
 
 def _off_clock_s(record: Record) -> float:
     """Return the traced seconds of *record* that the SMs' clock does not change."""
-    kind = record.operator.kind if record.operator else ""
-    return _traced_s(record) if kind == "communication" else _copied_s(record)
+    return _traced_s(record) if communicates(record) else _copied_s(record)
+
+
+def communicates(record: Record) -> bool:
+    """Return whether *record* is a collective, by its name or by the names of its kernels."""
+    kinds = {kernel.kind for kernel in record.kernels}
+    return kinds == {"communication"} or bool(
+        record.operator and record.operator.kind == "communication"
+    )
 
 
 def _is_copy(record: Record) -> bool:
@@ -289,8 +325,7 @@ def _placed(record: Record, header: Header) -> Placement | None:
 
 
 def _part(record: Record, placed: Placement | None, seconds: float) -> str:
-    kind = record.operator.kind if record.operator else ""
-    if kind == "communication":
+    if communicates(record):
         return "communication"
     if _is_copy(record):
         return "copies"
@@ -316,6 +351,10 @@ def _parts(
     if total:  # kernels that overlap count once
         parts = {name: seconds * busy_s / total for name, seconds in parts.items()}
     idle_s = max(0.0, step_s - busy_s)
+    if not cuda:
+        waited_s = min(idle_s, max(0.0, _exposed_s(region, step_s) - parts["communication"]))
+        parts["communication"] += waited_s
+        idle_s -= waited_s
     program = region.program if region.primary == "step" else None
     parts["idle: data"] = min(idle_s, program.data_s if program else 0.0)
     idle_s -= parts["idle: data"]
@@ -326,6 +365,15 @@ def _parts(
     parts["idle: between kernels"] = min(idle_s, occupied.get("idle_between", 0.0))
     parts["idle: launch or host"] = idle_s - parts["idle: between kernels"]
     return parts
+
+
+def _exposed_s(region: Record, step_s: float) -> float:
+    """Return the seconds of a plain step in which the host waits for a collective on a CPU."""
+    traced = region.times.get("traced")
+    if region.program is None or traced is None or traced.median_s <= 0:
+        return 0.0
+    exposed_s = region.program.occupied.get("exposed", 0.0)
+    return exposed_s * min(1.0, step_s / traced.median_s)
 
 
 def _hfu(region: Record, header: Header) -> float | None:

@@ -1,4 +1,4 @@
-"""Render the first look at a profile, in 100 columns and 37 lines.
+"""Render the first look at a profile, in 100 columns and 37 lines (without those of its ranks).
 
 Operators, findings and caveats beyond these are in the whole tables (`-v`), in JSON and in CSV.
 """
@@ -14,6 +14,7 @@ from gpuperf.model.text import shorten
 from gpuperf.profile.breakdown import KernelUse, OperatorRow, Profile, kernels_of, longest, whole_s
 from gpuperf.profile.findings import findings
 from gpuperf.profile.gain import Gain
+from gpuperf.profile.ranks.table import together_tables
 from gpuperf.profile.summary import (
     graphs_of,
     items_rate,
@@ -89,6 +90,7 @@ def render_brief(
     largest = longest(profiles)
     others = [profile for profile in profiles if profile is not largest]
     gains, text = findings(largest, run.header), ""
+    ranks = "".join(render([one], "table", narrow) + "\n" for one in together_tables(largest))
     for rows in range(MOST_ROWS, LEAST_ROWS - 1, -1):
         for most in range(MOST_FINDINGS, LEAST_FINDINGS - 1, -1):
             head = _head(largest, run, by, rows)
@@ -97,9 +99,9 @@ def render_brief(
             tail = [_findings_table(gains, largest, most), _caveats_table(largest)]
             if others:
                 tail.insert(0, _regions_table(others, rows // 2))
-            text = render([head], "table", screen if names else narrow) + "\n"
+            text = render([head], "table", screen if names else narrow) + "\n" + ranks
             text += render(tail, "table", narrow)
-            if text.count("\n") <= HEIGHT:
+            if text.count("\n") <= HEIGHT + ranks.count("\n"):
                 return text
     return text
 

@@ -6,7 +6,7 @@ import contextlib
 import math
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -20,6 +20,9 @@ from gpuperf.verb import options as opt
 from gpuperf.verb.measuring import check_writable
 from gpuperf.verb.printing import print_changes, print_run, write_charts
 from gpuperf.verb.progress import say
+
+if TYPE_CHECKING:
+    from gpuperf.profile.program import ProgramRun
 
 FAILED = 3
 
@@ -124,7 +127,8 @@ def profile(
     `with gpuperf.region("name"):`. Without either, each step of an optimizer counts as a step, or,
     without an optimizer, each forward pass of the outermost module.
     """
-    from gpuperf.profile.measure import Plan, check_counted, passes_for, profile_program
+    from gpuperf.profile.measure import Plan, passes_for
+    from gpuperf.profile.ranks.session import profile_here
 
     check_writable(options.out)
     model = None if theory is None else find_model(theory)
@@ -138,20 +142,31 @@ def profile(
     quiet = options.format is not opt.Format.TABLE  # stdout then holds the profile alone
     taking = (warmup, steps, budget, items, repeat, timeout, passes)
     plan = Plan(tuple(program), module, *taking, options.out, quiet)
-    run, path, ended = profile_program(plan)
-    say(f"run file: {path}")
-    if ended.error:
-        say(f"{program[0]}: {ended.error}")
-    if model is None or options.format is not opt.Format.JSON:
-        _show(run, earlier, options, by)
-    write_charts(run, path)
-    flaw = None if model is None else _show_theory(run, model, points, options.format)
+    with profile_here(plan) as (run, path, ended):
+        if run is not None:
+            say(f"run file: {path}")
+        if ended.error:
+            say(f"{program[0]}: {ended.error}")
+        if run is not None:
+            if model is None or options.format is not opt.Format.JSON:
+                _show(run, earlier, options, by)
+            write_charts(run, path)
+            flaw = None if model is None else _show_theory(run, model, points, options.format)
+            _check(run, ended, counters, flaw)
     if ended.interrupted:
         raise KeyboardInterrupt
-    check_counted(run, counters)
-    if flaw is not None and ended.exit_code == 0:
-        raise flaw
     return FAILED if ended.exit_code != 0 else 0
+
+
+def _check(run: Run, ended: ProgramRun, counters: str, flaw: UsageError | None) -> None:
+    """Raise what keeps a program that was not interrupted from its report: counters that *counters*
+    requires and *run* lacks, or the *flaw* of its theory."""
+    from gpuperf.profile.measure import check_counted
+
+    if not ended.interrupted:
+        check_counted(run, counters)
+        if flaw is not None and ended.exit_code == 0:
+            raise flaw
 
 
 def _read_points(measured: str | None, theory: str | None) -> Points | None:

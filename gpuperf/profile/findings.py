@@ -15,6 +15,7 @@ from gpuperf.model.record import Header
 from gpuperf.profile.breakdown import OperatorRow, Profile
 from gpuperf.profile.gain import Gain, saved
 from gpuperf.profile.hostgains import HOST_MAKERS
+from gpuperf.profile.ranks.gains import LINK_MAKERS
 from gpuperf.units import format_bytes, format_number
 
 LEAST = 0.02  # share of the step: findings that save less are left out
@@ -30,7 +31,7 @@ def findings(profile: Profile, header: Header) -> tuple[Gain, ...]:
     """Return the findings on a step, the largest gain first; none if no plain pass timed it."""
     if not profile.plain:
         return ()
-    makers = (_fusion, _precision, _alignment, _attention, *HOST_MAKERS)
+    makers = (_fusion, _precision, _alignment, _attention, *HOST_MAKERS, *LINK_MAKERS)
     gains = [gain for maker in makers for gain in maker(profile, header) if gain.share >= LEAST]
     return tuple(sorted(gains, key=lambda gain: -gain.gain_s))
 

@@ -197,7 +197,8 @@ def add_traced(
             accounted = account(calls.call)
             if accounted.kind == "view" and not calls.device_s:
                 continue
-            wraps = _wraps(calls, observed, containers)
+            linked = accounted.kind == "communication"
+            wraps = not linked and _wraps(calls, observed, containers)
             if wraps and not calls.device_s:
                 key = WRAPPERS
                 groups.setdefault(key, OperatorGroup(Call(key[0]), NOTHING))

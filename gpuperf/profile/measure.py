@@ -16,6 +16,7 @@ from gpuperf.model.protocol import Profile
 from gpuperf.model.record import Record, Run
 from gpuperf.profile.assemble import Origin, assemble_run
 from gpuperf.profile.program import ProgramRun, run_program
+from gpuperf.profile.ranks.meeting import Meeting
 from gpuperf.run.runfile import RunWriter
 from gpuperf.run.session import new_run_id
 from gpuperf.units import format_time
@@ -61,20 +62,29 @@ def passes_for(counters: str) -> tuple[PassName, ...]:
     return tuple(name for name in PASSES if name not in LEFT_OUT[counters])
 
 
-def profile_program(plan: Plan) -> tuple[Run, Path, ProgramRun]:
+def identity_of(plan: Plan) -> str:
+    """Return a new id of a run of *plan*."""
+    return new_run_id("profile", Path(plan.program[0]).stem[:40])
+
+
+def profile_program(plan: Plan, meeting: Meeting | None = None) -> tuple[Run, Path, ProgramRun]:
     """Run the program of *plan* and return its profile, the run file, and how the program ended.
 
+    With a *meeting* the program is one of several ranks, and all but rank 0 write to their shard.
     Raises: CannotMeasure if the program ended before anything could be measured.
     """
     name, steps = plan.program[0], plan.steps or STEPS
-    identity = new_run_id("profile", Path(name).stem[:40])
-    origin = Origin(identity, Path(name).name, plan.warmup, steps, plan.items)
-    file = ProfileFile(plan.out / f"{identity}.jsonl", origin, plan.budget_s)
+    identity = meeting.run if meeting else identity_of(plan)
+    rank, world = (meeting.rank, meeting.place.world) if meeting else (0, 1)
+    origin = Origin(identity, Path(name).name, plan.warmup, steps, plan.items, rank, world)
+    path = meeting.shard(rank) if meeting and rank else plan.out / f"{identity}.jsonl"
+    file = ProfileFile(path, origin, plan.budget_s, silent=rank > 0)
     run_it = partial(
         run_program,
         timeout_s=plan.timeout_s,
         stdout=2 if plan.quiet else None,
         waiting=partial(say, f"{name} ended: waiting for its threads and handlers at exit"),
+        lost=meeting.lost if meeting else str,
     )
     with tempfile.TemporaryDirectory(prefix="gpuperf-") as folder:
         request = Profile(
@@ -85,7 +95,10 @@ def profile_program(plan: Plan) -> tuple[Run, Path, ProgramRun]:
             plan.passes,
             folder,
             plan.budget_s,
-            more=plan.steps is None,
+            more=plan.steps is None and meeting is None,
+            rank=rank,
+            world=world,
+            ranks=str(meeting.folder.absolute()) if meeting else "",
         )
         program = (
             _run_each_pass(request, run_it, file)
@@ -105,18 +118,20 @@ class ProfileFile:
     """The run file of a program, rewritten after each pass.
 
     The file then has the completed passes even if the program or gpuperf crashes. Traces are read
-    once the program has ended.
+    once the program has ended. Passes are not reported if *silent*.
     """
 
     path: Path
     origin: Origin
     budget_s: float
+    silent: bool = False
 
     def add_pass(self, program: ProgramRun) -> None:
         """Report the last pass of *program*, and rewrite the file."""
         last = program.passed[-1]
         plain = [p.region for p in program.passed if p.name == "plain"].count(last.region)
-        say_pass(last, self.budget_s if plain < 2 else 0.0)
+        if not self.silent:
+            say_pass(last, self.budget_s if plain < 2 else 0.0)
         if program.opened is None:
             return
         try:
@@ -127,14 +142,19 @@ class ProfileFile:
     def write(self, program: ProgramRun, traced: bool) -> Run:
         """Write the run of *program*, with the kernels of its traces if *traced*, and return it."""
         run = assemble_run(self.origin, program, traced)
-        fresh = self.path.with_suffix(".part")
-        fresh.unlink(missing_ok=True)
-        with RunWriter(fresh, fresh=True) as writer:
-            writer.header(run.header)
-            for record in run.records:
-                writer.record(record)
-        fresh.replace(self.path)
+        write_run(self.path, run)
         return run
+
+
+def write_run(path: Path, run: Run) -> None:
+    """Write *run* as the file *path*, whole or not at all."""
+    fresh = path.with_suffix(".part")
+    fresh.unlink(missing_ok=True)
+    with RunWriter(fresh, fresh=True) as writer:
+        writer.header(run.header)
+        for record in run.records:
+            writer.record(record)
+    fresh.replace(path)
 
 
 def _run_each_pass(

@@ -9,6 +9,7 @@ from gpuperf.model.record import Run
 from gpuperf.profile.breakdown import Profile, profiles
 from gpuperf.profile.brief import render_brief
 from gpuperf.profile.findings import findings
+from gpuperf.profile.ranks.table import together_tables
 from gpuperf.profile.summary import title_of, totals_of
 from gpuperf.profile.table import findings_table, kernels_table, operators_table, with_kernels
 from gpuperf.profile.values import document_of
@@ -46,11 +47,12 @@ def render_profile(
     return render(tables, format, screen)
 
 
-def _whole(profile: Profile, run: Run, by: str) -> tuple[Table, Table]:
+def _whole(profile: Profile, run: Run, by: str) -> tuple[Table, ...]:
     roofless = not run.header.ceilings
     table = kernels_table(profile) if by == "kernels" else operators_table(profile, roofless)
     head = replace(table, title=title_of(profile, run), lead=totals_of(profile, run))
-    return head, findings_table(findings(profile, run.header), profile)
+    told = findings_table(findings(profile, run.header), profile)
+    return head, *together_tables(profile, MOST_ROWS), told
 
 
 def _page(profile: Profile, run: Run) -> tuple[Table, ...]:
@@ -62,4 +64,10 @@ def _page(profile: Profile, run: Run) -> tuple[Table, ...]:
         replace(operators, title=title_of(profile, run), lead=totals_of(profile, run)),
         replace(findings_table(findings(profile, run.header), profile), title="What to do first"),
         replace(kernels_table(profile, MOST_ROWS), title="Kernels"),
+        *(
+            replace(table, title=title)
+            for table, title in zip(
+                together_tables(profile, MOST_ROWS), ("Ranks", "Collectives"), strict=False
+            )
+        ),
     )

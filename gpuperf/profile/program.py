@@ -17,7 +17,12 @@ from gpuperf.run.launcher import start_program
 START_S = 120.0  # seconds to start the process, from a slow disk
 HEAR_S = 1.0  # seconds between two checks of the clock
 FAREWELL_S = 20.0  # seconds to end a trace after Ctrl-C
+LOST_S = 3.0  # the same if another rank failed: the program may wait for it in a collective
 EXIT_S = 5.0  # seconds for threads and handlers at exit, before they are reported
+
+
+class RankLost(Exception):
+    """The program cannot go on, as another rank of it failed."""
 
 
 @dataclass
@@ -45,18 +50,20 @@ def run_program(
     heard: Callable[[ProgramRun], None],
     stdout: int | None = None,
     waiting: Callable[[], None] = lambda: None,
+    lost: Callable[[], str] = str,
 ) -> ProgramRun:
     """Run the program of *request* to its end, for *timeout_s* seconds at the most.
 
     *heard* is called with the run after each pass, and *waiting* once if the process outlives the
     program's last line by `EXIT_S`. The program's output goes to the descriptor *stdout* (None:
-    ours). A Ctrl-C is passed on to the program, and its passes until then are returned.
+    ours). A Ctrl-C is passed on to the program, and its passes until then are returned; the same
+    holds as soon as *lost* returns why the program cannot go on.
 
     Raises: CannotMeasure if the process does not start.
     """
     cut = False
     connection = start_program(1 if stdout is None else stdout)
-    ending = False
+    ending, farewell_s = False, FAREWELL_S
     ran = ProgramRun()
     with contextlib.ExitStack() as stack:
         stack.callback(connection.kill)
@@ -69,16 +76,19 @@ def run_program(
         end = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
             try:
-                if _listen(connection, interrupts, ran, heard, end, waiting) or ending:
+                reason = str if ending else lost
+                if _listen(connection, interrupts, ran, heard, end, waiting, reason) or ending:
                     break
                 ran.error = "its time was over"
+            except RankLost as error:
+                ran.error, farewell_s = str(error), LOST_S
             except KeyboardInterrupt:
                 if ending:
                     break  # the second Ctrl-C ends at once
                 ran.interrupted, ran.error = True, "it was interrupted"
             ending, cut = True, ran.ended
             connection.interrupt()  # the program then ends its trace
-            end = time.monotonic() + FAREWELL_S
+            end = time.monotonic() + farewell_s
     if cut and ran.exit_code == 0:
         ran.exit_code = None  # python returns 0 whatever became of the threads
     return ran
@@ -91,14 +101,17 @@ def _listen(
     heard: Callable[[ProgramRun], None],
     end: float | None,
     waiting: Callable[[], None],
+    lost: Callable[[], str],
 ) -> bool:
     """Receive messages into *ran* until the process ends, and return True.
 
     Returns False if *end* (monotonic seconds; None: never) comes first. As in plain python, threads
-    and handlers at exit may take any time.
+    and handlers at exit may take any time. Raises: RankLost as soon as *lost* returns a reason.
     """
     patience: float | None = None
     while True:
+        if reason := lost():
+            raise RankLost(reason)
         left = HEAR_S if end is None else min(HEAR_S, end - time.monotonic())
         connection.wait(max(0.0, left))
         with interrupts.held():  # else a message may be lost between the pipe and *ran*

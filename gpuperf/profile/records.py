@@ -21,6 +21,7 @@ from gpuperf.profile.attribution import call_groups
 from gpuperf.profile.average import StepAverage, kernel_counters, seconds_of, stretches
 from gpuperf.profile.breakdown import NO_PASS
 from gpuperf.profile.caveats import caveats_of
+from gpuperf.profile.communication import communication_of
 from gpuperf.profile.devicetime import device_time
 from gpuperf.profile.fusion import chains_of
 from gpuperf.profile.groups import (
@@ -208,7 +209,10 @@ def _region_record(
 ) -> Record:
     plain, accounting = passes.result("plain"), passes.result("accounting")
     moved = passes.result("counters")
+    linked = communication_of(passes.timeline, _windows(passes), passes.device)
     occupied = average.occupation()
+    if linked.collectives:
+        occupied |= linked.seconds
     times: dict[TimeName, Samples] = {}
     if plain is not None and plain.steps_s:
         times["step"] = Samples(plain.steps_s)
@@ -237,7 +241,9 @@ def _region_record(
         caveats=tuple(caveats_of(passes, groups.values())),
         kind="region",
         region=passes.region,
-        program=_program(passes, groups, average, waits, occupied),
+        program=replace(
+            _program(passes, groups, average, waits, occupied), collectives=linked.collectives
+        ),
     )
 
 
@@ -271,6 +277,8 @@ def _program(
         data_s=plain.data_s / plain.steps if plain else 0.0,
         data_where=plain.data_where if plain else "",
         prompts=passes.prompts,
+        first={p.name: p.first for p in passes.passed if p.steps},
+        backend=next((p.backend for p in passes.passed if p.backend), ""),
     )
 
 

@@ -437,9 +437,9 @@ def test_steps_of_a_number_that_was_asked_for_are_as_many(tmp_path: Path, clock:
 def test_a_second_plain_pass_waits_for_the_card_to_warm_up() -> None:
     limits, now = Limits(0, 3, 60.0, True), time.perf_counter()
     course = Course("step", limits, [("plain", LATER)], ended_s=now)
-    assert not course.warm
+    assert not course.is_warm()
     course.ended_s -= courses.SETTLE_S
-    assert course.warm
+    assert course.is_warm()
 
 
 def test_the_time_that_a_loop_waits_for_its_loader_is_known_with_its_line(

@@ -7,6 +7,7 @@ import time
 from dataclasses import dataclass
 
 from gpuperf.model.program import FORWARD, PART, WHOLE, PassName
+from gpuperf.profile.inside.agreement import Agreement
 from gpuperf.profile.inside.loading import loading
 from gpuperf.profile.inside.passes import Pass
 
@@ -35,13 +36,15 @@ class Limits:
     """Steps of the warm-up and of the plain pass, and the seconds of all passes of a region.
 
     With *more* the plain pass may take more steps than these, if no later pass can repeat it, and a
-    second plain pass follows all other passes, when the card has reached its temperature.
+    second plain pass follows all other passes, when the card has reached its temperature. With an
+    *agreement* only numbers of steps end the warm-up and the passes, the same on all ranks.
     """
 
     warmup: int
     steps: int
     budget_s: float = math.inf
     more: bool = False
+    agreement: Agreement | None = None
 
     def plan(self, names: tuple[PassName, ...]) -> list[tuple[PassName, int]]:
         """Return the passes *names* of a region in order, each with the steps it has to take."""
@@ -80,6 +83,8 @@ class Course:
     pass_s: float = 0.0  # when the running pass took its first step
     look_s: float = 0.0  # when the times of a plain pass are examined next
     ended_s: float = 0.0  # when the last pass ended
+    first: int = 0  # steps of the region before the first one of the running pass
+    agreed: bool = False
 
     @property
     def finished(self) -> bool:
@@ -91,14 +96,44 @@ class Course:
         """Return whether a pass other than `plain` runs, which excludes passes of other regions."""
         return self.running is not None and self.running.name != "plain"
 
-    @property
-    def warm(self) -> bool:
-        """Return whether a pass may start: the warm-up is over, or the card has settled."""
+    def take(self) -> None:
+        """Record the beginning of a step that the running pass measures."""
+        self.within = True
+        if not self.pass_s:
+            self.pass_s, self.first = time.perf_counter(), self.done
+
+    def is_warm(self) -> bool:
+        """Return whether a pass may start: the warm-up is over, or the card has settled.
+
+        The ranks of a distributed program agree here, once, on the steps of each pass.
+        """
         now = time.perf_counter()
+        if self.limits.agreement is not None:
+            return self.done >= self.limits.warmup and self._agree(self.limits.agreement, now)
         if self.left and self.left[0] == ("plain", LATER):
             return now - self.ended_s >= SETTLE_S
         slow = self.done and now - self.began_s > WARM * self.limits.budget_s
         return self.done >= self.limits.warmup or bool(slow)
+
+    def _agree(self, agreement: Agreement, now: float) -> bool:
+        """Take as many steps in each pass as all ranks do, and return True."""
+        if not self.agreed:
+            self.agreed = True
+            each_s = (now - self.began_s) / self.done if self.done else 0.0
+            self.left = agreement.settle(self.region, self._affordable(each_s))
+        return True
+
+    def _affordable(self, each_s: float) -> list[tuple[PassName, int]]:
+        """Return the passes that are left, with as many steps of *each_s* seconds as their shares
+        of the budget have room for."""
+        if not each_s:
+            return self.left
+        affordable: list[tuple[PassName, int]] = []
+        for name, wanted in self.left:
+            share, least = (PLAIN, FEWEST_PLAIN) if name == "plain" else (OTHER, 1)
+            most = max(least, int(min(wanted, share * self.limits.budget_s / each_s)))
+            affordable.append((name, wanted if name == "kernels" else min(wanted, most)))
+        return affordable
 
     @property
     def complete(self) -> bool:
@@ -107,7 +142,7 @@ class Course:
         if running is None or running.done:
             return running is not None
         spent_s, limits = time.perf_counter() - self.pass_s, self.limits
-        if running.name == "kernels":
+        if running.name == "kernels" or limits.agreement is not None:
             return self.taken >= self.wanted
         plain = running.name == "plain"
         later = plain and self.wanted == LATER

@@ -15,6 +15,7 @@ import signal
 import sys
 import threading
 import traceback
+from dataclasses import replace
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -106,13 +107,15 @@ class Stage:
         import torch
         from torch.optim.optimizer import register_optimizer_step_post_hook
 
+        from gpuperf.profile.inside.agreement import agreement_of
         from gpuperf.profile.inside.courses import Limits
         from gpuperf.profile.inside.forwards import Forwards
         from gpuperf.profile.inside.loading import loading
         from gpuperf.profile.inside.session import Session
 
         request = self._request
-        limits = Limits(request.warmup, request.steps, request.budget_s, request.more)
+        agreement = agreement_of(request)
+        limits = Limits(request.warmup, request.steps, request.budget_s, request.more, agreement)
         session = self._session = Session(
             limits, request.passes, Path(request.folder), self._passed, self._ready
         )
@@ -174,7 +177,7 @@ class Stage:
         return 0, ""
 
     def _passed(self, result: PassResult) -> None:
-        self.say(PassDone(result))
+        self.say(PassDone(replace(result, backend=_backend())))
 
     def _ready(self) -> None:
         """Report the device that the program has taken so far."""
@@ -190,6 +193,14 @@ class Stage:
         self.say(Opened(facts, fingerprint))
         self._opened = True
         self.say(Progress("profile"))
+
+
+def _backend() -> str:
+    """Return the backend of the program's default process group; empty without one."""
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
+        return ""
+    return str(distributed.get_backend())
 
 
 def _message(error: BaseException, kind: str | None = None) -> str:

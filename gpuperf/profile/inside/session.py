@@ -283,14 +283,13 @@ class Session:
         course.inside = True
         course.began_s = course.began_s or time.perf_counter()
         planned = len(course.left) + 1
-        while course.running is None and course.left and course.warm:
+        while course.running is None and course.left and course.is_warm():
             if len(course.left) == planned:
                 break  # another region's pass comes first
             planned = len(course.left)
             self._start(course)  # a pass that cannot start costs no step
         if course.running is not None and not self._held_up(course):
-            course.within = True
-            course.pass_s = course.pass_s or time.perf_counter()
+            course.take()
             try:
                 course.running.begin()
             except BaseException as error:
@@ -374,7 +373,7 @@ class Session:
         if running is None:
             return
         try:
-            result = running.finish()
+            result = replace(running.finish(), first=course.first)
             if result.name == "plain" and course.behind:
                 result = replace(result, reason=BEHIND)
             self.say(result)

@@ -33,7 +33,7 @@ MOST_BLANK = 16 << 20  # characters between two values
 NEWS = 512 << 20  # bytes of text between two calls of `progress`
 MOST_KEYS = 1000  # keys beside `traceEvents`
 NEAR = 16  # characters: an error this close to the end of the text may come from that end
-FACTS = ("deviceProperties",)  # values beside `traceEvents` that are kept
+FACTS = ("deviceProperties", "distributedInfo")  # values beside `traceEvents` that are kept
 GZIP = b"\x1f\x8b"
 HINT = "torch.profiler's export_chrome_trace writes one"
 

@@ -32,6 +32,7 @@ from gpuperf.model.timeline import (
 from gpuperf.profile.trace.calls import Calls
 from gpuperf.profile.trace.columns import EventColumns, Names, launchers, legible
 from gpuperf.profile.trace.eventstream import EventStream, Progress
+from gpuperf.profile.trace.messages import Messages, only_group
 
 MOST_EVENTS = 30_000_000  # 2 GB of trace have 5 million
 MOST_OTHERS = 300_000  # events before the first one of torch.profiler
@@ -99,11 +100,12 @@ class _Reader:
     def __init__(self) -> None:
         self.operators = EventColumns("start end thread call sequence forward_thread external")
         self.activities = EventColumns(
-            "start end name device stream kind bytes launch correlation external"
+            "start end name device stream kind bytes launch correlation external message"
         )
         self.runtime = EventColumns("start end name thread correlation external")
-        self.annotations = EventColumns("start end name thread on_device")
+        self.annotations = EventColumns("start end name thread on_device message")
         self.calls, self.names, self.threads = Calls(), Names(), Names()
+        self.messages = Messages()
         self.launches: dict[tuple[int, ...], int] = {}
         self.passed_over: Counter[str] = Counter()
         self.kept = 0
@@ -154,7 +156,9 @@ class _Reader:
             self._operator(event, category, start, end)
             return
         on_device = category == "gpu_user_annotation"
-        self.annotations.add(start, end, self.names.index(name), self._thread(event), on_device)
+        message = self.messages.of_mark(name, _args(event))
+        number, thread = self.names.index(name), self._thread(event)
+        self.annotations.add(start, end, number, thread, on_device, message)
 
     def _runtime(self, event: Event, _category: str, start: int, end: int) -> None:
         args = _args(event)
@@ -180,6 +184,7 @@ class _Reader:
             self._launch(args),
             _whole(args, "correlation", 0),
             _whole(args, "External id", 0),
+            self.messages.of_kernel(args),
         )
 
     def _thread(self, event: Event) -> int:
@@ -220,6 +225,8 @@ class _Reader:
             devices=_devices(stream.facts.get("deviceProperties")),
             shapes=self.calls.shapes,
             cut=stream.cut,
+            messages=self.messages.texts(),
+            group=only_group(stream.facts.get("distributedInfo")),
             passed_over={**self.passed_over, **self.calls.doubtful, **unreadable},
         )
 

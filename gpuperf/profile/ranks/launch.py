@@ -1,0 +1,41 @@
+"""Read from the environment which rank of a distributed program this process is.
+
+torchrun sets these variables for each process that it starts (torch.distributed.elastic's
+"Environment Variables"), and so do the launchers that imitate it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import blake2b
+
+# What the processes of one launch share, and no other launch at the same time has.
+SHARED = (
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "TORCHELASTIC_RUN_ID",
+    "TORCHELASTIC_RESTART_COUNT",
+    "WORLD_SIZE",
+)
+
+
+@dataclass(frozen=True)
+class Place:
+    """The *rank* of a process among the *world* processes of a launch, which *launch* names."""
+
+    rank: int
+    world: int
+    launch: str
+
+
+def place_of(environment: Mapping[str, str]) -> Place | None:
+    """Return the place of this process; None for a program of one process."""
+    try:
+        rank, world = int(environment["RANK"]), int(environment["WORLD_SIZE"])
+    except (KeyError, ValueError):
+        return None
+    if world < 2 or not 0 <= rank < world:
+        return None
+    shared = "\n".join(environment.get(name, "") for name in SHARED)
+    return Place(rank, world, blake2b(shared.encode(), digest_size=6).hexdigest())
