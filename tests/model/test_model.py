@@ -15,6 +15,7 @@ from hypothesis.errors import NoSuchExample
 
 from gpuperf.model.aten import Call, Tensor
 from gpuperf.model.codec import decode, encode, to_builtins
+from gpuperf.model.collective import Collective, Message
 from gpuperf.model.contract import Contract, DeviceFacts, Fingerprint
 from gpuperf.model.cost import Bytes, Cost, Flops, Work
 from gpuperf.model.experiment import (
@@ -247,6 +248,9 @@ operator = st.builds(
     st.booleans(),
 )
 prompts = st.builds(Prompts, count, count, several(number))
+message = st.builds(Message, text, count, text, count, text)
+calls = several(several(number))
+collective = st.builds(Collective, message, text, calls, number, calls)
 program = st.builds(
     Program,
     mapping(count),
@@ -265,6 +269,9 @@ program = st.builds(
     number,
     text,
     several(prompts),
+    mapping(count),
+    text,
+    several(collective),
 )
 passed = st.builds(
     PassResult,
@@ -286,6 +293,8 @@ passed = st.builds(
     number,
     text,
     st.booleans(),
+    count,
+    text,
 )
 expected = st.builds(Expected, number, number, number, text, words(Expected, "kind"), text)
 law = st.builds(Law, words(Law, "form"), st.floats(0.01, 10), several(text), several(text))
@@ -398,6 +407,7 @@ NOUNS = {
     Ceiling: ceiling,
     Chain: chain,
     Check: check,
+    Collective: collective,
     Contract: contract,
     ControlDescription: controlled,
     Cost: cost,
@@ -415,6 +425,7 @@ NOUNS = {
     Launch: launch,
     Law: law,
     Memory: memory,
+    Message: message,
     Noise: noise,
     Number: known,
     Numbers: numbers,
@@ -466,6 +477,9 @@ TO_WORKER = {
         text,
         positive,
         st.booleans(),
+        count,
+        count,
+        text,
     ),
     Runnable: st.builds(Runnable, several(case), contract),
     Survey: st.builds(Survey),
