@@ -6,6 +6,7 @@ answers, a seat of the reference, and a seat of each submission, which runs whil
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import site
@@ -18,6 +19,7 @@ from types import TracebackType
 from typing import Any
 
 from gpuperf.errors import CannotMeasure, WorkloadError
+from gpuperf.files import read_regular
 from gpuperf.judge import tree
 from gpuperf.judge.evidence import CaseEvidence, Failure, Restrictions
 from gpuperf.judge.plan import slot_count
@@ -36,6 +38,7 @@ from gpuperf.judge.task import Side, Submission, TaskCase, TaskSource
 from gpuperf.judge.trial import Bench, Trial
 from gpuperf.run.connection import LocalConnection
 
+LARGEST = 16 << 20  # bytes of a reference
 MEMORY_FILES = Path("/dev/shm")
 PAGE = 4096
 SPARE = 4  # times the bytes of all slots that must be free there
@@ -43,7 +46,12 @@ SPARE = 4  # times the bytes of all slots that must be free there
 INHERITED = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "VIRTUAL_ENV", "CUDA_HOME", "CC", "CXX")
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 # A library must not look busy while it waits for work.
-PASSIVE = {"OMP_WAIT_POLICY": "passive", "KMP_BLOCKTIME": "0", "PYTHONDONTWRITEBYTECODE": "1"}
+PASSIVE = {
+    "OMP_WAIT_POLICY": "passive",
+    "KMP_BLOCKTIME": "0",
+    "OPENBLAS_THREAD_TIMEOUT": "4",
+    "PYTHONDONTWRITEBYTECODE": "1",
+}
 
 
 @dataclass(frozen=True)
@@ -72,6 +80,7 @@ class Clerk:
     _references: dict[int, Seat] = field(default_factory=dict)
     _seed: int = 0
     _count: int = 0
+    _sha: str = ""
 
     def __enter__(self) -> Clerk:
         self._held.enter_context(tree.adopting())
@@ -102,6 +111,7 @@ class Clerk:
             self._answers = launch(
                 ANSWERS, str(self._folder), self._environment(), FromAnswers, self.settings.debug
             )
+            self._sha = self._sha256()
             self._seed = int.from_bytes(os.urandom(4))
             try:
                 ask(self._answers, None, START_S)
@@ -114,6 +124,8 @@ class Clerk:
     def judge(self, submission: Submission) -> CaseEvidence:
         """Collect the evidence about *submission*. Raises: CannotMeasure."""
         loaded = self.load()
+        for process in range(0 if loaded.unfair else self.settings.processes):
+            self._reference(process)  # before a submission could change its file
         evidence = CaseEvidence(
             self.case.name,
             unfair=loaded.unfair,
@@ -126,7 +138,22 @@ class Clerk:
             evidence = self._add_process(evidence, submission, process)
             if evidence.failure or any(a.failed for a in evidence.audits) or evidence.replaced:
                 break
+        if self._sha256() != self._sha:
+            evidence = replace(evidence, edited="the reference's file changed while it was judged")
         return evidence
+
+    def is_spoiled(self) -> bool:
+        """Return whether a submission changed the reference's file, or ended a worker."""
+        seats = [seat.connection for seat in self._references.values()]
+        dead = any(connection.death() is not None for connection in seats)
+        return dead or self._sha256() != self._sha
+
+    def _sha256(self) -> str:
+        try:
+            data = read_regular(self.task.reference, LARGEST)
+        except OSError:
+            return ""
+        return hashlib.sha256(data).hexdigest()
 
     def _add_process(
         self, evidence: CaseEvidence, submission: Submission, process: int

@@ -11,10 +11,12 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from gpuperf.errors import UsageError
 from gpuperf.judge.clerk import Settings
 from gpuperf.judge.isolation import container_command
 from gpuperf.judge.reading import read_task
 from gpuperf.judge.run import judge_file
+from gpuperf.judge.selftest import judge_corpus, rates_table, read_corpus
 from gpuperf.judge.table import verdict_table
 from gpuperf.judge.verdict import Verdict, exit_code, read_verdict, recheck, write_verdict
 from gpuperf.show.render import render
@@ -22,7 +24,7 @@ from gpuperf.show.screen import put, stdout_screen
 from gpuperf.verb import options as opt
 from gpuperf.verb.progress import say
 
-FILE = "file"
+FILE, CORPUS = "file", Path("tests/cheats/judged")
 
 
 class JudgeGroup(TyperGroup):
@@ -126,6 +128,35 @@ def judge_check(
     Fails if the file is no verdict, or if its status or score does not follow from its evidence.
     """
     return _print(recheck(read_verdict(verdict)), format, options.verbose)
+
+
+@judge.command("selftest")
+@opt.takes("deadline", "format", deadline=30.0)
+def judge_selftest(
+    options: opt.Options,
+    corpus: Annotated[
+        Path, typer.Option(help="Folder of known cheats and honest kernels.")
+    ] = CORPUS,
+    only: Annotated[
+        str, typer.Option(help="Judge submissions whose names contain this.", show_default=False)
+    ] = "",
+    processes: Processes = 1,
+    isolation: Annotated[
+        Isolation, typer.Option(help="Isolation of the submissions: see the guide.")
+    ] = Isolation.PROCESS,
+) -> int:
+    """Judge known cheats and honest kernels, and print how often the judge is wrong.
+
+    Exit codes: 0 no cheat is valid and no honest kernel is accused, 3 otherwise.
+    """
+    if isolation is Isolation.CONTAINER:
+        raise UsageError("the test of the judge runs in no container", "--isolation sandbox")
+    samples = read_corpus(corpus, only)
+    settings = Settings(isolation.value, processes, options.deadline)
+    outcomes = judge_corpus(samples, settings, say)
+    table = rates_table(outcomes, len(samples) - len(outcomes))
+    put(render([table], options.format.value, stdout_screen()))
+    return 3 if any(outcome.mistaken for outcome in outcomes) else 0
 
 
 def _print(verdict: Verdict, format: opt.Format, verbose: bool) -> int:

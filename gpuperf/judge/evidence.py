@@ -87,7 +87,8 @@ class CaseEvidence:
     """All that was observed in one case.
 
     `failure` and `reason` say how the submission failed to run, if it did; `replaced` names
-    functions that its code replaced in the process. `seeds` are those of each process, drawn after
+    functions that its code replaced in the process, and `edited` says which file of the task it
+    changed. `seeds` are those of each process, drawn after
     the submission was imported.
     """
 
@@ -99,6 +100,7 @@ class CaseEvidence:
     windows: tuple[WindowTime, ...] = ()
     idles: tuple[IdleTime, ...] = ()
     replaced: str = ""
+    edited: str = ""
     seeds: tuple[str, ...] = ()
     cost: Cost | None = None
     kinds: tuple[str, ...] = ()

@@ -15,7 +15,7 @@ from gpuperf.judge.protocol import Contents
 
 WARM_ROUNDS = 2  # rounds at the beginning of a process that are not timed
 SINGLE_ROUNDS, EMPTY_ROUNDS = 4, 3
-MANY_ROUNDS = 16, 4  # usual rounds of several calls, and those of slow calls
+MANY_ROUNDS = 24, 4  # usual rounds of several calls, and those of slow calls
 TARGET_S, LONGEST_S = 0.02, 0.5  # seconds of a window: the least that is aimed at, and the most
 AUDITED = 1 / 3  # fraction of the calls of each window
 TWINS, COPIES = 0.15, 0.1  # probabilities of contents that resemble or repeat others

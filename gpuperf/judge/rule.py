@@ -130,6 +130,7 @@ def _facts(evidence: CaseEvidence) -> Iterator[Fact]:
     """Yield every check of *evidence*, the gravest first."""
     yield _replays(evidence)
     yield _functions(evidence)
+    yield _fact("files", not evidence.edited, None, None, evidence.edited, "cheat")
     yield _clock(evidence)
     yield from _outputs(evidence)
     yield _after(evidence)
@@ -150,16 +151,19 @@ def _functions(evidence: CaseEvidence) -> Fact:
 
 
 def _clock(evidence: CaseEvidence) -> Fact:
-    """Compare the times that the submission's process claims with those of the clerk."""
-    timed = [w for w in evidence.windows if w.side == "submission" and w.timed and w.calls]
-    if not timed:
-        return Fact("clock", "unavailable", text="no window was timed")
-    share = statistics.median(w.claimed_s / w.clerk_s for w in timed)
-    missed = statistics.median(w.clerk_s - w.claimed_s for w in timed)
-    lies = not (share >= HONEST_CLAIM or missed <= MISSED_S)
+    """Compare the times that the submission's process claims with those of the clerk.
+
+    A false clock claims too little in every window; what else runs makes some windows longer.
+    """
+    timed = [w for w in evidence.windows if w.side == "submission" and w.calls > 1]
+    if len(timed) < LEAST_WINDOWS:
+        return Fact("clock", "unavailable", text="too few windows were timed")
+    share = max(w.claimed_s / w.clerk_s for w in timed)
+    missed = min(w.clerk_s - w.claimed_s for w in timed)
+    lies = share < HONEST_CLAIM and missed > MISSED_S
     text = (
-        f"its process claims {share * 100:.0f} % of the time that the clerk measured, "
-        f"{missed * 1e3:.3g} ms less in a window"
+        f"its process claims {share * 100:.0f} % of the time that the clerk measured at most, "
+        f"and {missed * 1e3:.3g} ms less in a window at least"
     )
     return _fact("clock", not lies, share, HONEST_CLAIM, text, "cheat")
 
@@ -203,7 +207,7 @@ def _alone(evidence: CaseEvidence) -> Fact:
         many = [w.clerk_s / w.calls for w in windows if w.calls > 2]
         if len(single) < LEAST_WINDOWS or len(many) < LEAST_WINDOWS:
             return Fact("alone", "unavailable", text="too few windows with one call")
-        one, each = statistics.median(single), statistics.median(many)
+        one, each = min(single), min(many)  # what else runs makes a window longer, not shorter
         ratios[side] = one / each, one - each
     mine, control = ratios["submission"], ratios["reference"]
     share = mine[0] / max(1.0, control[0])

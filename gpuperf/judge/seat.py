@@ -20,6 +20,7 @@ from gpuperf.run.launcher import LocalLauncher
 
 START_S = 120.0  # seconds to import torch, from a slow disk
 SEAT, ANSWERS = "gpuperf.judge.inside.seat", "gpuperf.judge.inside.answers"
+SETTLE_S = 0.1
 LARGEST_SPREAD = 4  # bytes of a result's extent over those of its elements
 ITEM_BYTES = {"float64": 8, "complex128": 16, "float16": 2, "bfloat16": 2, "int16": 2, "bool": 1}
 ITEM_BYTES |= {"float32": 4, "int32": 4, "complex64": 8, "int64": 8, "int8": 1, "uint8": 1}
@@ -143,9 +144,11 @@ class Seat:
             raise Ended("crashed", "its process claims times that are no times")
 
     def idle(self, seconds: float, process: int) -> IdleTime:
-        """Let the seat run without a request, and observe what it computes."""
-        before, began = tree.cpu_seconds(self.connection.guard), time.perf_counter()
+        """Let the seat run without a request, and observe what it computes after `SETTLE_S`: the
+        threads of a library may spin for a while before they sleep."""
         self._resume()
+        time.sleep(SETTLE_S)
+        before, began = tree.cpu_seconds(self.connection.guard), time.perf_counter()
         time.sleep(seconds)
         self._stop()
         passed = time.perf_counter() - began

@@ -9,9 +9,8 @@ import contextlib
 import ctypes
 import os
 import signal
-import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from gpuperf.errors import CannotMeasure
@@ -37,14 +36,10 @@ class Unstoppable(Exception):
 
 def processes_below(root: int) -> list[Process]:
     """Return the descendants of *root*, and no zombies."""
-    every = {process.pid: process for process in _all()}
-    below: dict[int, list[Process]] = {}
-    for process in every.values():
-        below.setdefault(process.parent, []).append(process)
     descendants: list[Process] = []
     parents = [root]
     while parents:
-        children = below.pop(parents.pop(), [])
+        children = [c for pid in _children(parents.pop()) if (c := _read(pid)) is not None]
         descendants += children
         parents += [child.pid for child in children]
     return [process for process in descendants if process.state not in "ZX"]
@@ -52,7 +47,7 @@ def processes_below(root: int) -> list[Process]:
 
 def child_of(root: int) -> int:
     """Return the one child of the guard *root*. Raises: CannotMeasure if it has none."""
-    children = [p.pid for p in _all() if p.parent == root]
+    children = _children(root)
     if not children:
         raise CannotMeasure("a process of the judge ended at once")
     return min(children)
@@ -71,13 +66,13 @@ def stop(root: int) -> None:
     raise Unstoppable
 
 
-def pause(pids: list[int]) -> None:
+def pause(pids: Sequence[int]) -> None:
     """Send SIGSTOP to the processes *pids*."""
     for pid in pids:
         _signal(pid, signal.SIGSTOP)
 
 
-def resume(pids: list[int]) -> None:
+def resume(pids: Sequence[int]) -> None:
     """Let the stopped processes *pids* run."""
     for pid in pids:
         _signal(pid, signal.SIGCONT)
@@ -93,17 +88,30 @@ def _signal(pid: int, number: int) -> None:
         os.kill(pid, number)
 
 
-def _all() -> Iterator[Process]:
-    for name in os.listdir("/proc"):  # noqa: PTH208 - pathlib takes six times as long
-        if name.isdigit():
-            try:
-                with open(f"/proc/{name}/stat", "rb") as file:  # noqa: PTH123 - pathlib is slower
-                    text = file.read()
-            except OSError:
-                continue  # it has ended
-            fields = text.rpartition(b")")[2].split()
-            ticks = sum(int(field) for field in fields[11:15])
-            yield Process(int(name), int(fields[1]), fields[0].decode(), ticks * TICK_S)
+def _children(pid: int) -> list[int]:
+    """Return the children of *pid*: those that each of its threads has started or adopted."""
+    children: list[int] = []
+    with contextlib.suppress(OSError):  # it has ended
+        for thread in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208 - pathlib is slower
+            children += map(int, _text(f"/proc/{pid}/task/{thread}/children").split())
+    return children
+
+
+def _read(pid: int) -> Process | None:
+    """Return what /proc says of *pid*; None if it has ended."""
+    fields = _text(f"/proc/{pid}/stat").rpartition(b")")[2].split()
+    if len(fields) < 15:
+        return None
+    ticks = sum(int(field) for field in fields[11:15])
+    return Process(pid, int(fields[1]), fields[0].decode(), ticks * TICK_S)
+
+
+def _text(path: str) -> bytes:
+    try:
+        with open(path, "rb") as file:  # noqa: PTH123 - pathlib is slower
+            return file.read()
+    except OSError:
+        return b""
 
 
 @contextlib.contextmanager
@@ -112,7 +120,7 @@ def adopting() -> Iterator[None]:
 
     A submission may kill its guard, whose descendants would otherwise be nobody's.
     """
-    if sys.platform != "linux":
+    if not os.access(f"/proc/self/task/{os.getpid()}/children", os.R_OK):
         raise CannotMeasure("the judge needs Linux", "its evidence comes from /proc")
     libc, before = ctypes.CDLL(None), ctypes.c_int()
     libc.prctl(PR_GET_CHILD_SUBREAPER, ctypes.byref(before), 0, 0, 0)

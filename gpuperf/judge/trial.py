@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import statistics
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -11,10 +13,13 @@ from gpuperf.errors import CannotMeasure
 from gpuperf.judge.evidence import Audit, CaseEvidence, Failure, IdleTime, WindowTime
 from gpuperf.judge.plan import Plan, Round
 from gpuperf.judge.protocol import Check, Checked, Fill, Loaded, Place, TensorSpec
+from gpuperf.judge.rule import score_of
 from gpuperf.judge.seat import Ended, Refusal, Returned, Seat, ask
 from gpuperf.run.connection import LocalConnection
 
 IDLE_S = 0.15  # seconds of a pause in which a seat may run and has nothing to do
+NOISY = 1.2  # upper over lower end of the interval, over which more rounds are played ...
+LONGER_S = 3.0  # ... for this many seconds
 SETTLED = 6  # rounds after which a wrong result ends the trial
 ALIGNMENT = 64
 
@@ -72,14 +77,26 @@ class Trial:
         for each in plan.warm_rounds():
             self._round(each)
         plan.call_s = self._call_s()
-        rounds = plan.rounds()
+        began = time.monotonic()
+        while self._play(plan.rounds()) and self._is_noisy():
+            if time.monotonic() - began > LONGER_S:
+                break
+
+    def _play(self, rounds: Sequence[Round]) -> bool:
+        """Play *rounds*; return False once a result is wrong. Raises: Ended."""
         pauses = {len(rounds) // 3, len(rounds) - 1}
         for number, each in enumerate(rounds):
             self._round(each)
             if number in pauses:
                 self._pause()
             if self._rounds >= SETTLED and any(audit.failed for audit in self._audits):
-                break
+                return False
+        return True
+
+    def _is_noisy(self) -> bool:
+        """Return whether further rounds could narrow the interval of the score."""
+        score = score_of(CaseEvidence("", windows=tuple(self._windows)))
+        return score is None or score.high > NOISY * score.low
 
     def _call_s(self) -> float:
         """Return the seconds of a call of the reference in the rounds so far."""

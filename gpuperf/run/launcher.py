@@ -119,7 +119,8 @@ def _start_guard(launcher: LocalLauncher, ends: Ends) -> SpawnedProcess:
     place = launcher.place
     pipes = (ends.requests, ends.replies)
     named = [f"--requests={ends.requests}", f"--replies={ends.replies}"]
-    command = [*worker_command(place, launcher.module), *(["--ahead"] if launcher.ahead else []), *named]
+    ahead = ["--ahead"] if launcher.ahead else []
+    command = [*worker_command(place, launcher.module), *ahead, *named]
     output = sys.stderr if launcher.debug else ends.log
     ours, theirs = socket.socketpair()
     with theirs:

@@ -13,8 +13,9 @@ import torch
 
 from gpuperf.errors import CannotMeasure
 from gpuperf.judge.evidence import Audit
-from gpuperf.judge.inside.comparison import Answer, answer_of, compare
+from gpuperf.judge.inside.comparison import answer_of, compare
 from gpuperf.judge.inside.contents import inputs_of
+from gpuperf.judge.inside.draws import NOMINAL
 from gpuperf.judge.inside.examine import allowed_kinds, unfair_ways
 from gpuperf.judge.inside.layout import Slots, lay_out, map_file, put_together, spec_of, view_of
 from gpuperf.judge.inside.problem import Problem, load_problem
@@ -121,12 +122,13 @@ class Answers:
         memory = self._memory
         assert memory is not None
         try:
-            outputs = [view_of(memory, spec, 0).clone() for spec in specs]
-            answer = answer_of(self.problem, put_together(skeleton, [t.clone() for t in tensors]))
+            outputs: list[torch.Tensor] = [view_of(memory, spec, 0).clone() for spec in specs]
+            arguments = put_together(skeleton, [t.clone() for t in tensors])
+            answer = answer_of(self.problem, arguments, contents.kind != NOMINAL)
             error, bound = compare(self.problem, put_together(skeleton, tensors), outputs, answer)
             return Audit(slot, contents.kind, error, bound, changed=audit.changed)
         except WrongResult as wrong:
-            replayed = self._is_replayed(slot, outputs, answer)
+            replayed = self._is_replayed(slot, outputs)
             return Audit(
                 slot, contents.kind, reason=str(wrong), replayed=replayed, changed=audit.changed
             )
@@ -140,12 +142,13 @@ class Answers:
                 return str(number + 1)
         return ""
 
-    def _is_replayed(self, slot: int, outputs: list[torch.Tensor], answer: Answer) -> bool:
+    def _is_replayed(self, slot: int, outputs: list[torch.Tensor]) -> bool:
         """Return whether *outputs* answer contents that the slot had before."""
         for contents in self._earlier.get(slot, [])[-3:]:
             arguments = put_together(*inputs_of(self.problem, contents))
             try:
-                compare(self.problem, arguments, outputs, answer_of(self.problem, arguments))
+                answer = answer_of(self.problem, arguments, contents.kind != NOMINAL)
+                compare(self.problem, arguments, outputs, answer)
             except WrongResult:
                 continue
             return True

@@ -3,7 +3,8 @@
 The answer is the reference in float64, or in its own dtype where it does not run in float64. The
 bound of an element is four roundings of the result's dtype and of one result in between
 (`measure.checks`), plus what libraries' special functions may be off. On top of that, an element
-may be off as far as four times the largest error of the reference itself in that row.
+may be off as far as four times the largest error of the reference itself in that row and, for
+values that are not nominal, as far as a change of the inputs by eight roundings moves the answer.
 """
 
 from __future__ import annotations
@@ -19,20 +20,26 @@ from gpuperf.measure.checks import APPROXIMATE, dtype_name, tensors_of
 from gpuperf.measure.deviation import UNIT_ROUNDOFF, WrongResult, deviation
 
 ROUNDINGS = 8  # four of the result, and four of one result in between
+NEAR = 8.0  # roundings of an input
 GRANTED = 4.0  # times the reference's own error in a row
 
 
 @dataclass(frozen=True)
 class Answer:
-    """The right results for some contents, and the results of the reference in its own dtype."""
+    """The right results for some contents, the results of the reference in its own dtype, and those
+    in float64 for inputs that are off by some roundings (None: not granted)."""
 
     exact: list[torch.Tensor]
     own: list[torch.Tensor]
     wide: bool
+    moved: list[torch.Tensor] | None = None
 
 
-def answer_of(problem: Problem, arguments: Sequence[Any]) -> Answer:
-    """Compute the answer for *arguments*. Raises: WrongResult, and what the reference raises."""
+def answer_of(problem: Problem, arguments: Sequence[Any], harsh: bool = False) -> Answer:
+    """Compute the answer for *arguments*, whose values are *harsh* or nominal.
+
+    Raises: WrongResult, and what the reference raises.
+    """
     own = [tensor.clone() for tensor in tensors_of(problem.call(*arguments))]
     exact, wide = own, False
     if problem.exact is not None:
@@ -43,7 +50,21 @@ def answer_of(problem: Problem, arguments: Sequence[Any]) -> Answer:
         shapes = [(t.shape, t.is_floating_point()) for t in own]
         wide = shapes == [(t.shape, t.is_floating_point()) for t in exact]
         wide = wide and any(t.dtype == torch.float64 for t in exact)
-    return Answer(exact if wide else own, own, wide)
+    if not wide or not harsh or problem.exact is None:
+        return Answer(exact if wide else own, own, wide)
+    near = [_moved(argument) for argument in arguments]
+    return Answer(exact, own, wide, [t.clone() for t in tensors_of(problem.exact(*near))])
+
+
+def _moved(value: Any) -> Any:
+    """Return *value* with floating-point tensors in float64, off by `NEAR` roundings."""
+    if isinstance(value, list | tuple):
+        return type(value)(map(_moved, value))
+    if not isinstance(value, torch.Tensor) or not value.is_floating_point():
+        return value
+    unit = UNIT_ROUNDOFF.get(dtype_name(value.dtype) or "", 0.0)
+    signs = torch.randint(2, value.shape, generator=torch.Generator().manual_seed(1)) * 2.0 - 1.0
+    return value.double() * (1 + NEAR * unit * signs)
 
 
 def compare(
@@ -60,13 +81,14 @@ def compare(
     if len(outputs) != len(answer.own):
         raise WrongResult(f"is {len(outputs)} tensors where the reference is {len(answer.own)}")
     worst = (0.0, 0.0)
-    for got, want, own in zip(outputs, answer.exact, answer.own, strict=True):
-        worst = max(worst, _compare_one(problem, got, want, own), key=_share)
+    moved = answer.moved or answer.exact
+    for got, want, own, near in zip(outputs, answer.exact, answer.own, moved, strict=True):
+        worst = max(worst, _compare_one(problem, got, want, own, near), key=_share)
     return worst
 
 
 def _compare_one(
-    problem: Problem, got: torch.Tensor, want: torch.Tensor, own: torch.Tensor
+    problem: Problem, got: torch.Tensor, want: torch.Tensor, own: torch.Tensor, near: torch.Tensor
 ) -> tuple[float, float]:
     if got.shape != own.shape:
         raise WrongResult(f"has the shape {tuple(got.shape)} where {tuple(own.shape)} is right")
@@ -78,7 +100,7 @@ def _compare_one(
         return 0.0, 0.0
     if problem.relative or problem.absolute:
         return _by_declared(problem, got, want)
-    granted = GRANTED * _row_errors(own, want)
+    granted = (GRANTED * _row_errors(own, want)).maximum(_row_errors(near, want))
     check = deviation(got, want, allowed_of(got.dtype), granted)
     if not check.error <= check.tolerance:
         raise WrongResult(f"is off by {check.error:.3g} of the values' size, {_over(check)}")
