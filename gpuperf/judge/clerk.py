@@ -33,7 +33,18 @@ from gpuperf.judge.protocol import (
     Loaded,
     Share,
 )
-from gpuperf.judge.seat import ANSWERS, LARGEST_SPREAD, SEAT, START_S, Ended, Seat, ask, launch
+from gpuperf.judge.seat import (
+    ANSWERS,
+    LARGEST_SPREAD,
+    SEAT,
+    SLOTS,
+    START_S,
+    WEIGHTS,
+    Ended,
+    Seat,
+    ask,
+    launch,
+)
 from gpuperf.judge.task import Side, Submission, TaskCase, TaskSource
 from gpuperf.judge.trial import Bench, Trial
 from gpuperf.run.connection import LocalConnection
@@ -190,13 +201,13 @@ class Clerk:
         count = slot_count(loaded.inputs.size)
         size = sum(-(-spec.bytes // 64) * 64 for spec in loaded.results) or 64
         for folder in folders:
-            _make_file(folder / "slots", count * loaded.inputs.size)
-            _make_file(folder / "weights", loaded.state.size)
+            _make_file(folder / SLOTS, count * loaded.inputs.size)
+            _make_file(folder / WEIGHTS, loaded.state.size)
         results = self._memory / "results"
         _make_file(results, (count // 3 + 2) * LARGEST_SPREAD * (size + PAGE))
         return Share(
-            tuple(str(folder / "slots") for folder in folders),
-            tuple(str(folder / "weights") for folder in folders),
+            tuple(str(folder / SLOTS) for folder in folders),
+            tuple(str(folder / WEIGHTS) for folder in folders),
             str(results),
             results.stat().st_size,
             count,
@@ -261,8 +272,8 @@ class Clerk:
                 loaded.inputs,
                 loaded.state,
                 loaded.init,
-                str(folder / "slots"),
-                str(folder / "weights"),
+                str(folder / SLOTS),
+                str(folder / WEIGHTS),
                 slot_count(loaded.inputs.size),
                 self._seed,
             )

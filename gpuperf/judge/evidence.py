@@ -38,6 +38,7 @@ class Audit:
 
     `reason` says why the result is refused, if it is. `replayed` is true for a result that is right
     for the earlier contents of the same addresses. `changed` names inputs that the call changed.
+    `absolute` is the largest absolute error, without what the tolerance grants.
     """
 
     slot: int
@@ -50,6 +51,7 @@ class Audit:
     process: int = 0
     window: int = 0
     timed: bool = True
+    absolute: float | None = None
 
     @property
     def failed(self) -> bool:

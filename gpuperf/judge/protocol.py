@@ -60,7 +60,8 @@ class Load(msgspec.Struct, tag="load", frozen=True):
 
 
 class Loaded(msgspec.Struct, tag="loaded", frozen=True):
-    """The task as loaded: layouts of inputs, weights and results, and the kinds of its values."""
+    """The task as loaded: layouts of inputs, weights and results, the kinds of its values, and
+    whether the reference returns memory of its inputs."""
 
     inputs: Layout
     state: Layout
@@ -70,6 +71,7 @@ class Loaded(msgspec.Struct, tag="loaded", frozen=True):
     unfair: tuple[Unfair, ...]
     cost: Cost | None
     notes: tuple[str, ...] = ()
+    aliases: bool = False
 
 
 class Share(msgspec.Struct, tag="share", frozen=True):

@@ -141,7 +141,8 @@ def _facts(evidence: CaseEvidence) -> Iterator[Fact]:
 
 def _replays(evidence: CaseEvidence) -> Fact:
     count = sum(audit.replayed for audit in evidence.audits)
-    text = f"{count} results answer earlier contents of the same addresses, not the present ones"
+    total = len(evidence.audits)
+    text = f"of {total} audited results, {count} answer earlier contents of the same addresses"
     return _fact("replay", count == 0, count, 0, text, "cheat")
 
 

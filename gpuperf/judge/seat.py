@@ -20,6 +20,8 @@ from gpuperf.run.launcher import LocalLauncher
 
 START_S = 120.0  # seconds to import torch, from a slow disk
 SEAT, ANSWERS = "gpuperf.judge.inside.seat", "gpuperf.judge.inside.answers"
+SLOTS, WEIGHTS = "slots", "weights"  # the files that are shared, in the folder of a seat
+SHARED = (f"/{SLOTS}", f"/{WEIGHTS}")
 SETTLE_S = 0.1
 LARGEST_SPREAD = 4  # bytes of a result's extent over those of its elements
 ITEM_BYTES = {"float64": 8, "complex128": 16, "float16": 2, "bfloat16": 2, "int16": 2, "bool": 1}
@@ -155,8 +157,11 @@ class Seat:
         cpu_s = tree.cpu_seconds(self.connection.guard) - before
         return IdleTime(process, self.side, passed, max(0.0, cpu_s))
 
-    def read(self, place: Place, most: int) -> tuple[TensorSpec, bytes]:
-        """Return a tensor of a result out of the stopped process's memory. Raises: Refusal."""
+    def read(self, place: Place, most: int, aliases: bool) -> tuple[TensorSpec, bytes]:
+        """Return a tensor of a result, of *most* bytes, out of the stopped process's memory.
+
+        With *aliases*, it may lie in memory of the inputs. Raises: Refusal, CannotMeasure.
+        """
         item = ITEM_BYTES.get(place.dtype, 0)
         sizes = [*place.shape, *place.strides]
         if place.odd or not item or len(place.shape) != len(place.strides):
@@ -168,8 +173,20 @@ class Seat:
         extent = item * (1 + sum((n - 1) * stride for n, stride in axes)) if elements else 0
         if extent > LARGEST_SPREAD * max(most, 64):
             raise Refusal(f"lies in {extent} bytes where {most} are right")
+        if not aliases and self._is_shared(place.address):
+            raise Refusal("lies in the memory of an input")
         spec = TensorSpec(place.shape, place.strides, place.dtype, 0, extent)
         return spec, self._memory(place.address, extent)
+
+    def _is_shared(self, address: int) -> bool:
+        """Return whether *address* lies in a file that the seat shares with the answers' worker."""
+        with contextlib.suppress(OSError), open(f"/proc/{self.pid}/maps") as maps:  # noqa: PTH123
+            for line in maps:
+                if line.rstrip().endswith(SHARED):
+                    begin, _, end = line.partition(" ")[0].partition("-")
+                    if int(begin, 16) <= address < int(end, 16):
+                        return True
+        return False
 
     def _memory(self, address: int, count: int) -> bytes:
         try:

@@ -82,7 +82,7 @@ def _details(case: JudgedCase, verbose: bool) -> list[str]:
 def _of_fact(fact: Fact) -> str:
     seen = (
         f" ({fact.seen:.3g}, bound {fact.bound:.3g})" if None not in (fact.seen, fact.bound) else ""
-    )  # type: ignore[str-bytes-safe]
+    )
     text = f", {fact.text}" if fact.text else ""
     return f"{fact.result}{seen}{text}"
 

@@ -167,7 +167,7 @@ class Trial:
             raise Refusal(f"is {len(places)} tensors where the reference is {len(right)}")
         specs = []
         for place, want in zip(places, right, strict=True):
-            spec, data = self.bench.seat.read(place, want.bytes)
+            spec, data = self.bench.seat.read(place, want.bytes, self.bench.loaded.aliases)
             end = -(-end // ALIGNMENT) * ALIGNMENT
             os.pwrite(file, data, end)
             specs.append(

@@ -6,10 +6,12 @@ that the clerk copied out of a seat. It never runs a submission.
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from typing import Any
 
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 
 from gpuperf.errors import CannotMeasure
 from gpuperf.judge.evidence import Audit
@@ -33,8 +35,10 @@ from gpuperf.judge.protocol import (
     TensorSpec,
     ToAnswers,
 )
+from gpuperf.measure.checks import dtype_name, tensors_of
 from gpuperf.measure.deviation import WrongResult
-from gpuperf.model.cost import Bytes, Cost
+from gpuperf.measure.result_tensors import share_memory
+from gpuperf.model.cost import Bytes, Cost, Flops
 
 
 class Answers:
@@ -46,6 +50,7 @@ class Answers:
         self._results: tuple[TensorSpec, ...] = ()
         self._slots: list[Slots] = []
         self._memory: torch.Tensor | None = None
+        self._changeable: set[int] = set()
         self._held: dict[int, Contents] = {}
         self._earlier: dict[int, list[Contents]] = {}
 
@@ -78,16 +83,30 @@ class Answers:
         self._layout = layouts[0]
         kinds = allowed_kinds(problem, request.seed)
         unfair = tuple(unfair_ways(problem, kinds, request.seed))
-        answer = answer_of(
-            problem, put_together(*inputs_of(problem, Contents(0, seeds[0], kinds[0])))
-        )
+        given, tensors = inputs_of(problem, Contents(0, seeds[0], kinds[0]))
+        used = [tensor.clone() for tensor in tensors]
+        returned = tensors_of(problem.call(*put_together(given, used)))
+        pairs = zip(used, tensors, strict=True)
+        self._changeable = {i for i, (a, b) in enumerate(pairs) if not _same_bits(a, b)}
+        aliases = any(share_memory(a, b) for a in returned for b in used)
+        answer = answer_of(problem, put_together(given, tensors))
         self._results = tuple(spec_of(tensor) for tensor in answer.own)
         notes = () if answer.wide or problem.compare or problem.check else (NARROW,)
         state, init = lay_out(dict(problem.state)), lay_out(list(problem.init))
         if init.tensors:
             raise CannotMeasure("an argument of the constructor is a tensor")
-        cost = problem.cost or _cost(self._layout, self._results)
-        return Loaded(self._layout, state, init.skeleton, self._results, kinds, unfair, cost, notes)
+        cost = problem.cost or _cost(problem, tensors, given, self._results)
+        return Loaded(
+            self._layout,
+            state,
+            init.skeleton,
+            self._results,
+            kinds,
+            unfair,
+            cost,
+            notes,
+            aliases,
+        )
 
     def _share(self, request: Share) -> Ready:
         assert self._layout is not None
@@ -126,7 +145,8 @@ class Answers:
             arguments = put_together(skeleton, [t.clone() for t in tensors])
             answer = answer_of(self.problem, arguments, contents.kind != NOMINAL)
             error, bound = compare(self.problem, put_together(skeleton, tensors), outputs, answer)
-            return Audit(slot, contents.kind, error, bound, changed=audit.changed)
+            off = _absolute(outputs, answer.exact)
+            return Audit(slot, contents.kind, error, bound, changed=audit.changed, absolute=off)
         except WrongResult as wrong:
             replayed = self._is_replayed(slot, outputs)
             return Audit(
@@ -138,13 +158,16 @@ class Answers:
         for number, (now, then) in enumerate(
             zip(self._slots[side].tensors(slot), tensors, strict=True)
         ):
-            if not torch.equal(_bits(now), _bits(then)):
+            if number not in self._changeable and not _same_bits(now, then):
                 return str(number + 1)
         return ""
 
     def _is_replayed(self, slot: int, outputs: list[torch.Tensor]) -> bool:
         """Return whether *outputs* answer contents that the slot had before."""
-        for contents in self._earlier.get(slot, [])[-3:]:
+        if not any(t.is_floating_point() and t.numel() >= LEAST_REPLAYED for t in outputs):
+            return False  # different inputs may have one result by chance
+        earlier = self._earlier.get(slot, [])
+        for contents in (*earlier[:1], *earlier[1:][-2:]):
             arguments = put_together(*inputs_of(self.problem, contents))
             try:
                 answer = answer_of(self.problem, arguments, contents.kind != NOMINAL)
@@ -155,17 +178,36 @@ class Answers:
         return False
 
 
+LEAST_REPLAYED = 16  # elements of a result that two contents do not share by chance
 NARROW = "answers are in the reference's own dtype: it does not run in float64"
 
 
-def _bits(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.contiguous().reshape(-1).view(torch.uint8)
+def _absolute(outputs: list[torch.Tensor], exact: list[torch.Tensor]) -> float | None:
+    """Return the largest absolute error; None where results are not compared one to one."""
+    pairs = list(zip(outputs, exact, strict=False))
+    if not pairs or any(a.shape != b.shape or not a.numel() for a, b in pairs):
+        return None
+    return max((a.double() - b.double()).abs().nan_to_num(0.0).max().item() for a, b in pairs)
 
 
-def _cost(inputs: Layout, results: tuple[TensorSpec, ...]) -> Cost:
-    """Return a cost of the least bytes: inputs read once, and results written once."""
-    read = sum(spec.bytes for spec in inputs.tensors)
-    return Cost((), (Bytes(read=read, written=sum(spec.bytes for spec in results)),))
+def _same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
+    first, second = (t.contiguous().reshape(-1).view(torch.uint8) for t in (a, b))
+    return bool(torch.equal(first, second))
+
+
+def _cost(
+    problem: Problem, tensors: list[torch.Tensor], skeleton: Any, results: tuple[TensorSpec, ...]
+) -> Cost:
+    """Return a cost of the least bytes, inputs read once and results written once, and the FLOPs of
+    the reference by torch's formulas, which count products and convolutions alone."""
+    read = sum(t.numel() * t.element_size() for t in (*tensors, *problem.state.values()))
+    moved = Bytes(read=read, written=sum(spec.bytes for spec in results))
+    floats = [name for t in tensors if (name := dtype_name(t.dtype))]
+    with contextlib.suppress(Exception), FlopCounterMode(display=False) as counter:
+        problem.call(*put_together(skeleton, [t.clone() for t in tensors]))
+        count = int(counter.get_total_flops())
+        return Cost((Flops(count, "matmul", floats[0]),) if count and floats else (), (moved,))
+    return Cost((), (moved,))
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -33,6 +33,7 @@ class Answer:
     own: list[torch.Tensor]
     wide: bool
     moved: list[torch.Tensor] | None = None
+    harsh: bool = False
 
 
 def answer_of(problem: Problem, arguments: Sequence[Any], harsh: bool = False) -> Answer:
@@ -51,9 +52,9 @@ def answer_of(problem: Problem, arguments: Sequence[Any], harsh: bool = False) -
         wide = shapes == [(t.shape, t.is_floating_point()) for t in exact]
         wide = wide and any(t.dtype == torch.float64 for t in exact)
     if not wide or not harsh or problem.exact is None:
-        return Answer(exact if wide else own, own, wide)
+        return Answer(exact if wide else own, own, wide, harsh=harsh)
     near = [_moved(argument) for argument in arguments]
-    return Answer(exact, own, wide, [t.clone() for t in tensors_of(problem.exact(*near))])
+    return Answer(exact, own, wide, [t.clone() for t in tensors_of(problem.exact(*near))], harsh)
 
 
 def _moved(value: Any) -> Any:
@@ -72,7 +73,7 @@ def compare(
 ) -> tuple[float, float]:
     """Return the worst error of *outputs* and its bound. Raises: WrongResult."""
     if problem.compare is not None:
-        return problem.compare(arguments, outputs)
+        return problem.compare(arguments, outputs, answer.harsh)
     if problem.check is not None:
         refused = problem.check(arguments, outputs)
         if refused:

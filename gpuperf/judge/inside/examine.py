@@ -75,14 +75,14 @@ class _Trial:
     """Two draws of one kind of values, and the answers to both."""
 
     def __init__(self, problem: Problem, kind: str, seed: int) -> None:
-        self.problem = problem
+        self.problem, self.harsh = problem, kind != NOMINAL
         self.skeleton, self.tensors = inputs_of(problem, Contents(0, seed + SEEDS[0], kind))
         _, self.others = inputs_of(problem, Contents(0, seed + SEEDS[1], kind))
         self.answer = self._answer(self.tensors)
         self.other = self._answer(self.others)
 
     def _answer(self, tensors: Sequence[torch.Tensor]) -> Answer:
-        return answer_of(self.problem, self._arguments(tensors))
+        return answer_of(self.problem, self._arguments(tensors), self.harsh)
 
     def _arguments(self, tensors: Sequence[torch.Tensor]) -> Any:
         return put_together(self.skeleton, [tensor.clone() for tensor in tensors])

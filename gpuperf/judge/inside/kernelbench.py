@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from gpuperf.errors import WorkloadError
-from gpuperf.judge.inside.problem import Builder, Problem
+from gpuperf.judge.inside.problem import Bind, Builder, Problem, widened
 from gpuperf.judge.task import Side, Submission, TaskCase, TaskSource
 from gpuperf.measure.registry import load_module
 
@@ -45,41 +45,28 @@ def problem(task: TaskSource, case: TaskCase, seed: int) -> Problem:
     return Problem(make, call, exact, init=init, state=state)
 
 
-def widened(value: Any) -> Any:
-    """Return *value* with its floating-point tensors in float64."""
-    if isinstance(value, torch.Tensor):
-        return value.double() if value.is_floating_point() else value
-    if isinstance(value, list | tuple):
-        return type(value)(map(widened, value))
-    return value
-
-
 def builder(task: TaskSource, case: TaskCase, submission: Submission, side: Side) -> Builder:
     """Import the module of *side*."""
     module = load_module(submission.path if side == "submission" else task.reference)
     name = "ModelNew" if side == "submission" and hasattr(module, "ModelNew") else "Model"
     kind = _named(module, name)
 
-    def build(
-        init: Sequence[Any], state: Mapping[str, torch.Tensor], seed: int
-    ) -> Callable[..., Any]:
+    def build(init: Sequence[Any], state: Mapping[str, torch.Tensor], seed: int) -> Bind:
         torch.manual_seed(seed)
         model = kind(*init)
         if isinstance(model, torch.nn.Module):
             _give_weights(model, state)
-        return without_gradients(model)
+
+        def bind(arguments: Sequence[Any]) -> Callable[[], Any]:
+            def call() -> Any:
+                with torch.no_grad():
+                    return model(*arguments)
+
+            return call
+
+        return bind
 
     return build
-
-
-def without_gradients(call: Callable[..., Any]) -> Callable[..., Any]:
-    """Return *call* under no_grad."""
-
-    def quiet(*arguments: Any) -> Any:
-        with torch.no_grad():
-            return call(*arguments)
-
-    return quiet
 
 
 def _give_weights(model: torch.nn.Module, state: Mapping[str, torch.Tensor]) -> None:

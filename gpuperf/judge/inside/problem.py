@@ -20,15 +20,17 @@ class Problem:
     `make(seed)` returns the positional arguments of a call; `init` are those of the constructor of
     a module, and `state` its weights. `call(*arguments)` computes the reference in its own dtype,
     and `exact(*arguments)` in float64. `check(arguments, outputs)` is the format's own check, which
-    returns a reason to refuse, or nothing. `compare` replaces the comparison altogether, and
-    returns the error and its bound. `factor` multiplies the tolerance.
+    returns a reason to refuse, or nothing. `compare(arguments, outputs, harsh)` replaces the
+    comparison, and returns the error and its bound. `kinds` are the kinds of values that the task
+    allows (None: to be found out), drawn by `make_kind(seed, kind)`. `relative` and `absolute` are
+    tolerances that the task declares.
     """
 
     make: Callable[[int], Sequence[Any]]
     call: Callable[..., Any]
     exact: Callable[..., Any] | None = None
     check: Callable[[Sequence[Any], Any], str] | None = None
-    compare: Callable[[Sequence[Any], list[torch.Tensor]], tuple[float, float]] | None = None
+    compare: Callable[[Sequence[Any], list[torch.Tensor], bool], tuple[float, float]] | None = None
     init: Sequence[Any] = ()
     state: Mapping[str, torch.Tensor] = field(default_factory=dict)
     kinds: tuple[str, ...] | None = None
@@ -38,8 +40,10 @@ class Problem:
     absolute: float = 0.0
 
 
-# Builds the call of a side: from the arguments of the constructor, the weights and a seed.
-Builder = Callable[[Sequence[Any], Mapping[str, torch.Tensor], int], Callable[..., Any]]
+# Binds the call of a side to the arguments in one slot.
+Bind = Callable[[Sequence[Any]], Callable[[], Any]]
+# Builds a side from the arguments of the constructor, the weights and a seed.
+Builder = Callable[[Sequence[Any], Mapping[str, torch.Tensor], int], Bind]
 
 READERS = {
     "kernelbench": "gpuperf.judge.inside.kernelbench",
@@ -60,3 +64,12 @@ def load_builder(task: TaskSource, case: TaskCase, submission: Submission, side:
     reader = importlib.import_module(READERS[task.format])
     builder: Builder = reader.builder(task, case, submission, side)
     return builder
+
+
+def widened(value: Any) -> Any:
+    """Return *value* with its floating-point tensors in float64."""
+    if isinstance(value, torch.Tensor):
+        return value.double() if value.is_floating_point() else value
+    if isinstance(value, list | tuple):
+        return type(value)(map(widened, value))
+    return value

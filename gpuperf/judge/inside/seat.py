@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -34,8 +34,7 @@ class Seat:
     def __init__(self) -> None:
         self._functions = watched_functions()
         self._builder: Builder | None = None
-        self._call: Callable[..., Any] | None = None
-        self._arguments: list[Sequence[Any]] = []
+        self._calls: list[Callable[[], Any]] = []
         self._results: list[Any] = []
 
     def answer(self, request: Any) -> Any:
@@ -60,22 +59,20 @@ class Seat:
             held = Slots.open(request.weights, request.state, 1)
             weights = put_together(request.state.skeleton, held.tensors(0))
         slots = Slots.open(request.slots, request.inputs, request.count)
-        self._arguments = [
-            put_together(request.inputs.skeleton, slots.tensors(slot))
+        bind = self._builder(put_together(request.init, []), weights, request.seed)
+        self._calls = [
+            bind(put_together(request.inputs.skeleton, slots.tensors(slot)))
             for slot in range(request.count)
         ]
-        init = put_together(request.init, [])
-        self._call = self._builder(init, weights, request.seed)
         return Ready()
 
     def _window(self, request: Window) -> Done:
-        call, arguments, results = self._call, self._arguments, self._results
-        assert call is not None
+        calls, results = self._calls, self._results
         results.clear()
         claims = []
         for slot in request.order:
             began = _clock()
-            results.append(call(*arguments[slot]))
+            results.append(calls[slot]())
             claims.append(_clock() - began)
         places = tuple(_places(result) for result in results)
         return Done(request.number, tuple(claims), places, _replaced(self._functions))
