@@ -1,8 +1,8 @@
 """Run the command line, and turn errors into sentences and exit codes.
 
-0 done · 1 the gate detected a regression · 2 usage or internal error · 3 cannot measure or compare
-· 4 inconclusive, contaminated or incomplete · 130 Ctrl-C (128 and the number of any signal). A
-closed pipe is not an error.
+0 done · 1 a judgement went against the code (gate, judge) · 2 usage or internal error · 3 cannot
+measure or compare · 4 inconclusive, contaminated or incomplete · 130 Ctrl-C (128 and the number of
+any signal). A closed pipe is not an error.
 """
 
 from __future__ import annotations
@@ -150,8 +150,8 @@ def _interrupt(number: int, frame: object) -> None:
 def _guarded(run: Callable[[], Any]) -> int:
     """Return the exit code of *run*, and write its errors to stderr."""
     debug = _take_debug()
-    # A gate whose output goes to a closed pipe has not passed.
-    code = INCOMPLETE if sys.argv[1:2] == ["gate"] else 0
+    # A gate whose output goes to a closed pipe has not passed, and no submission is valid then.
+    code = INCOMPLETE if sys.argv[1:2] in (["gate"], ["judge"]) else 0
     try:
         result = run()
         code = result if isinstance(result, int) else 0

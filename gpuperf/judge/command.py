@@ -24,6 +24,7 @@ from gpuperf.show.screen import put, stdout_screen
 from gpuperf.verb import options as opt
 from gpuperf.verb.progress import say
 
+NOTHING_JUDGED = 3  # exit code
 FILE, CORPUS = "file", Path("tests/cheats/judged")
 
 
@@ -101,7 +102,8 @@ def judge_one(
     """
     if isolation is Isolation.CONTAINER:
         put(container_command(submission, against, sys.argv[1:]) + "\n")
-        return 0
+        say("nothing was judged: run this command, with an image that has gpuperf")
+        return NOTHING_JUDGED
     task = read_task(against, task_format.value, cases, point)
     settings = Settings(
         isolation.value, processes, options.deadline, bool(os.environ.get("GPUPERF_DEBUG"))
@@ -156,7 +158,7 @@ def judge_selftest(
     outcomes = judge_corpus(samples, settings, say)
     table = rates_table(outcomes, len(samples) - len(outcomes))
     put(render([table], options.format.value, stdout_screen()))
-    return 3 if any(outcome.mistaken for outcome in outcomes) else 0
+    return NOTHING_JUDGED if any(outcome.mistaken for outcome in outcomes) else 0
 
 
 def _print(verdict: Verdict, format: opt.Format, verbose: bool) -> int:

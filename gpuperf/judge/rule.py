@@ -172,10 +172,13 @@ def _clock(evidence: CaseEvidence) -> Fact:
 def _outputs(evidence: CaseEvidence) -> Iterator[Fact]:
     """Yield the checks of all audited results."""
     audits = evidence.audits
+    if not audits:
+        yield Fact("outputs", "unavailable", text="no result was audited")
     bad = [audit for audit in audits if audit.reason]
     first = f": {bad[0].reason} (values: {bad[0].kind})" if bad else ""
     text = f"{len(bad)} of {len(audits)} audited results are wrong{first}"
-    yield _fact("outputs", not bad, len(bad), 0, text, "wrong")
+    if audits:
+        yield _fact("outputs", not bad, len(bad), 0, text, "wrong")
     changed = [audit for audit in audits if audit.changed]
     text = f"a call changed the input {changed[0].changed}" if changed else ""
     yield _fact("inputs", not changed, len(changed), 0, text, "wrong")

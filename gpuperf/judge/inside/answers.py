@@ -97,15 +97,7 @@ class Answers:
             raise CannotMeasure("an argument of the constructor is a tensor")
         cost = problem.cost or _cost(problem, tensors, given, self._results)
         return Loaded(
-            self._layout,
-            state,
-            init.skeleton,
-            self._results,
-            kinds,
-            unfair,
-            cost,
-            notes,
-            aliases,
+            self._layout, state, init.skeleton, self._results, kinds, unfair, cost, notes, aliases
         )
 
     def _share(self, request: Share) -> Ready:
