@@ -56,8 +56,8 @@ ORDER: tuple[Status, ...] = (
 )
 
 LEAST_AUDITS, LEAST_WINDOWS = 6, 3  # of a case, and of each process, for a verdict
-HONEST_CLAIM = 0.5  # a seat that claims less than this share of the clerk's time ...
-MISSED_S = 2e-3  # ... and misses more than these seconds of a window lies
+HONEST_CLAIM = 0.5  # a seat that claims less than this share of the clerk's time lies
+MISSED_S = 3e-4  # windows whose calls take fewer seconds by the clerk's clock show nothing of that
 BUSY, BUSY_CONTROL = 0.3, 0.1  # shares of an idle pause in which a seat and the control compute
 ALONE = 2.0  # a call alone may take this many times longer than in sequence, over the control
 ALONE_S = 1e-3  # ... and this many seconds longer
@@ -154,19 +154,18 @@ def _functions(evidence: CaseEvidence) -> Fact:
 def _clock(evidence: CaseEvidence) -> Fact:
     """Compare the times that the submission's process claims with those of the clerk.
 
-    A false clock claims too little in every window; what else runs makes some windows longer.
+    The reference's windows without calls show what a window takes beside its calls. A false clock
+    claims too little in every window; what else runs makes some windows longer.
     """
-    timed = [w for w in evidence.windows if w.side == "submission" and w.calls > 1]
-    if len(timed) < LEAST_WINDOWS:
+    empty = [w.clerk_s for w in evidence.windows if w.side == "reference" and not w.calls]
+    floor_s = statistics.median(empty) if empty else 0.0
+    mine = [w for w in evidence.windows if w.side == "submission" and w.calls > 1]
+    shares = [w.claimed_s / (w.clerk_s - floor_s) for w in mine if w.clerk_s - floor_s > MISSED_S]
+    if len(shares) < LEAST_WINDOWS or not empty:
         return Fact("clock", "unavailable", text="too few windows were timed")
-    share = max(w.claimed_s / w.clerk_s for w in timed)
-    missed = min(w.clerk_s - w.claimed_s for w in timed)
-    lies = share < HONEST_CLAIM and missed > MISSED_S
-    text = (
-        f"its process claims {share * 100:.0f} % of the time that the clerk measured at most, "
-        f"and {missed * 1e3:.3g} ms less in a window at least"
-    )
-    return _fact("clock", not lies, share, HONEST_CLAIM, text, "cheat")
+    most = max(shares)
+    text = f"its process claims {most * 100:.0f} % of the time that the clerk measured, at most"
+    return _fact("clock", most >= HONEST_CLAIM, most, HONEST_CLAIM, text, "cheat")
 
 
 def _outputs(evidence: CaseEvidence) -> Iterator[Fact]:

@@ -1,4 +1,4 @@
-"""The judge on real processes: honest submissions, cheats, unfair tasks, all formats, exit codes."""
+"""The judge on real processes: honest submissions, cheats, unfair tasks, formats, exit codes."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_a_wrong_submission_ends_with_1(judge: CommandLine) -> None:
     (judge.folder / "mine.py").write_text((CORPUS / "cheats" / "c1_no_mean.py").read_text())
     ended = judge("judge", "file", "mine.py", "--against", "reference.py", *ONE, "--json")
     assert ended.code == 1, ended.err
-    assert json.loads(ended.out)["rows"][0]["status"] == "wrong"
+    assert json.loads(ended.out)[0]["status"] == "wrong"
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ def test_traces_of_flashinfer_bench_are_written(judge: CommandLine) -> None:
         passed = by["fused"]["evaluation"]
         assert passed["status"] == "PASSED"
         assert passed["performance"]["latency_ms"] > 0
-        assert 0 < passed["correctness"]["max_absolute_error"] < 1e-5
+        assert 0 < passed["correctness"]["max_absolute_error"] < 1e-4
         assert by["fused"]["workload"]["uuid"] == "first"
 
 

@@ -1,4 +1,4 @@
-"""Examine a task before anyone is judged by it: which kinds of values it allows, and is it fair?
+"""Examine a task before anyone is judged by it: the kinds of values it allows, and its fairness.
 
 A task is unfair if its check passes a result that needs no computation: the answer to other inputs
 (a constant), zeros, the mean, an input, or the answer without one of the inputs. A task whose
@@ -20,6 +20,7 @@ from gpuperf.judge.inside.draws import CHANGES, NOMINAL
 from gpuperf.judge.inside.layout import put_together
 from gpuperf.judge.inside.problem import Problem
 from gpuperf.judge.protocol import Contents
+from gpuperf.measure.checks import differ_much
 from gpuperf.measure.deviation import WrongResult
 
 WORST = 1e-2  # error of a reference, over the values' size, at which a kind of values is dropped
@@ -97,8 +98,7 @@ class _Trial:
 
     def is_random(self) -> bool:
         """Return whether the reference disagrees with itself."""
-        again = self._answer(self.tensors)
-        return not self.passes(again.own)
+        return differ_much(self.answer.own, self._answer(self.tensors).own)
 
     def ignores(self, index: int) -> bool:
         """Return whether the answer is still right with another draw of one input."""
