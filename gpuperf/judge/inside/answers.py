@@ -179,7 +179,7 @@ def _absolute(outputs: list[torch.Tensor], exact: list[torch.Tensor]) -> float |
     pairs = list(zip(outputs, exact, strict=False))
     if not pairs or any(a.shape != b.shape or not a.numel() for a, b in pairs):
         return None
-    return max((a.double() - b.double()).abs().nan_to_num(0.0).max().item() for a, b in pairs)
+    return max(float((a.double() - b.double()).abs().nan_to_num(0.0).max()) for a, b in pairs)
 
 
 def _same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
