@@ -1,6 +1,6 @@
 """Run the command line, and turn errors into sentences and exit codes.
 
-0 done · 1 the gate detected a regression, or the judge of a fleet a bad host · 2 usage or internal
+0 done · 1 a judgement went against the code (gate, judge) or a host (fleet) · 2 usage or internal
 error · 3 cannot measure or compare · 4 inconclusive, contaminated or incomplete · 130 Ctrl-C (128
 and the number of any signal). A closed pipe is not an error.
 """
@@ -151,7 +151,7 @@ def _guarded(run: Callable[[], Any]) -> int:
     """Return the exit code of *run*, and write its errors to stderr."""
     debug = _take_debug()
     # A gate or a judge whose output goes to a closed pipe has not passed.
-    code = INCOMPLETE if sys.argv[1:2] in (["gate"], ["fleet"]) else 0
+    code = INCOMPLETE if sys.argv[1:2] in (["gate"], ["fleet"], ["judge"]) else 0
     try:
         result = run()
         code = result if isinstance(result, int) else 0

@@ -38,6 +38,7 @@ BORROWED = {
     "explain": {"roofline"},
     "gate": {"roofline"},
     "importing": {"profile"},
+    "judge": {"gate"},
     "lab": {"roofline"},
     "profile": {"roofline", "explain", "theory"},
     "showing": {"roofline"},
@@ -49,12 +50,16 @@ FEATURES = {
     if "\nVERB = " in file.read_text(encoding="utf-8")
 }
 # A part of a feature that runs in another process, and what it may import.
-APART = {"bench/inside": {"model", "run", "library"}, "profile/inside": {"model", "measure"}}
+APART = {
+    "bench/inside": {"model", "run", "library"},
+    "judge/inside": {"model", "measure"},
+    "profile/inside": {"model", "measure"},
+}
 # What an experiment may import besides the public API and the ground: formulas and nouns.
 EXPERIMENTS = {"theory", "model", "lab_experiments"}
 # Library → the places that may import it at all.
 HEAVY = {
-    "torch": ("measure", "kernels", "jit", "profile/inside"),
+    "torch": ("measure", "kernels", "jit", "profile/inside", "judge/inside"),
     "triton": ("measure", "kernels", "jit", "profile/inside", "library/triton_api"),
     "pynvml": ("measure", "kernels"),
     "cuda": ("measure", "kernels", "nvrtc"),

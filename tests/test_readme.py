@@ -72,7 +72,8 @@ def test_every_command_is_there_with_its_options() -> None:
         assert words[1] in commands_of, command
         verb = commands_of[words[1]]
         if verbs()[words[1]].group and len(words) > 2:
-            verb = verb.commands[words[2]]
+            # `gpuperf judge FILE` is short for `gpuperf judge file FILE`.
+            verb = verb.commands.get(words[2]) or verb.commands["file"]
         if words[1] == "profile":  # what follows the script is the script's
             scripts = (i for i, word in enumerate(words) if word.endswith(".py"))
             words = words[: next(scripts, len(words)) + 1]

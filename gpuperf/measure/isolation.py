@@ -154,6 +154,16 @@ def _replaced(
     ]
 
 
+def watched_functions() -> dict[str, dict[str, Any]]:
+    """Return the functions of clocks and of gpuperf, which code under test must not replace."""
+    return _globals()
+
+
+def replaced_functions(before: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return the names of functions that were replaced since *before*; empty if there are none."""
+    return ", ".join(_replaced(before, _globals())[:3])
+
+
 def _is_ours(name: str) -> bool:
     return name.startswith("gpuperf.") and not name.startswith("gpuperf.kernels")
 

@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 
 from gpuperf.model.codec import encode
-from gpuperf.model.protocol import FromWorker, ToWorker
+from gpuperf.model.protocol import ToWorker
 
 IN_WORKER = False  # whether this process has a supervisor
 HIGH = 512  # lowest number of the pipe's descriptors: code that closes "all" stops far below
@@ -39,16 +39,18 @@ def die_with_parent(parent: int) -> None:
 class Pipe:
     """The worker's end of the pipe, over which it exchanges messages with its supervisor."""
 
-    def __init__(self, requests: int, replies: int) -> None:
+    def __init__(self, requests: int, replies: int, messages: Any = ToWorker) -> None:
+        """Take both descriptors; the supervisor sends *messages* of this type."""
         global IN_WORKER
         IN_WORKER = True
+        self._messages = messages
         self._requests = os.fdopen(_moved_up(requests), "rb")
         self._replies = _moved_up(replies)
         self._process = os.getpid()
         self._token = self._requests.readline().strip()
         os.register_at_fork(after_in_child=self._cut)
 
-    def send(self, message: FromWorker) -> bool:
+    def send(self, message: Any) -> bool:
         """Send *message* as one line, unbuffered; in a forked child, send nothing, return False."""
         if os.getpid() != self._process:
             return False
@@ -57,11 +59,10 @@ class Pipe:
             line = line[os.write(self._replies, line) :]
         return True
 
-    def requests(self) -> Iterator[ToWorker]:
+    def requests(self) -> Iterator[Any]:
         """Yield requests until the supervisor closes its end."""
         while line := self._line():
-            request: ToWorker = msgspec.json.decode(line, type=ToWorker)
-            yield request
+            yield msgspec.json.decode(line, type=self._messages)
 
     def _line(self) -> bytes:
         """Wait for the next request, even if a workload made the descriptor non-blocking."""

@@ -135,7 +135,7 @@ def _receive(
 ) -> FromWorker | None:
     """Receive a message that is there into *ran*, and return it."""
     try:
-        message = connection.receive(0.0)
+        message: FromWorker | None = connection.receive(0.0)
     except ValueError as error:
         ran.error = f"a message of its process cannot be read: {str(error)[:200]}"
         return None

@@ -18,7 +18,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import IO, NamedTuple, Protocol
+from typing import IO, Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -135,8 +135,12 @@ class LocalConnection:
 
     name = "the worker"
 
-    def __init__(self, begin: Callable[[Ends], Process]) -> None:
-        """Start the process by *begin*, which gives it its ends of the pipes."""
+    def __init__(self, begin: Callable[[Ends], Process], messages: Any = FromWorker) -> None:
+        """Start the process by *begin*, which gives it its ends of the pipes.
+
+        The process sends *messages* of this type.
+        """
+        self._messages = messages
         self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed in kill()
         # Writes go to the end of the log, also after `_shorten_log` has emptied it.
         fcntl.fcntl(self._log, fcntl.F_SETFL, os.O_APPEND)
@@ -160,7 +164,7 @@ class LocalConnection:
         with contextlib.suppress(BrokenPipeError):  # `death` says how it ended
             self._write(self._token + b"\n")
 
-    def send(self, message: ToWorker) -> None:
+    def send(self, message: Any) -> None:
         """Write one line. Raises: BrokenPipeError."""
         self._write(msgspec.json.encode(message) + b"\n")
 
@@ -171,7 +175,7 @@ class LocalConnection:
                 raise BrokenPipeError
             rest = rest[os.write(self._requests, rest) :]
 
-    def receive(self, timeout_s: float) -> FromWorker | None:
+    def receive(self, timeout_s: float) -> Any:
         """Return the next message, if one comes in time; a dead worker's last ones come first.
 
         Raises: ValueError for a line that is not a message, has another writer, or is too long.
@@ -188,8 +192,12 @@ class LocalConnection:
         line = bytes(self._buffer[len(self._token) : at])
         del self._buffer[: at + 1]
         self._searched = 0
-        message: FromWorker = decode(line, FromWorker)  # type: ignore[arg-type]
-        return message
+        return decode(line, self._messages)
+
+    @property
+    def guard(self) -> int:
+        """Return the number of the guard of a worker, or of a program."""
+        return self._process.pid
 
     def wait(self, timeout_s: float) -> None:
         """Wait until something can be received or the worker is dead, for *timeout_s* at most."""

@@ -19,10 +19,12 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any, Protocol
 
+from gpuperf.model.protocol import FromWorker
 from gpuperf.run.connection import Connection, Ends, LocalConnection, SpawnedProcess
 
 MEASURE = Path(__file__).parents[1] / "measure"
 GUARD = str(MEASURE / "guard.py")
+WORKER = "gpuperf.measure.worker"
 
 
 class Launcher(Protocol):
@@ -80,17 +82,23 @@ class LocalLauncher:
     """A launcher of workers on this machine, which run the code of `place` if one is given.
 
     With `debug`, their output is shown. With `ahead`, they import slow modules before they say
-    hello. A worker and its children may take `memory_bytes`; 0 means nearly all memory.
+    hello. A worker and its children may take `memory_bytes`; 0 means nearly all memory. The worker
+    runs `module` in `folder`, with no other variables than `environment` if there are some, and
+    sends `messages` of this type.
     """
 
     debug: bool = False
     place: Place | None = None
     ahead: bool = False
     memory_bytes: int = 0
+    module: str = WORKER
+    folder: str | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+    messages: Any = FromWorker
 
     def start(self) -> LocalConnection:
         """Start a worker in a new session."""
-        return LocalConnection(partial(_start_guard, self))
+        return LocalConnection(partial(_start_guard, self), self.messages)
 
 
 def start_program(stdout: int) -> LocalConnection:
@@ -101,7 +109,7 @@ def start_program(stdout: int) -> LocalConnection:
     return LocalConnection(partial(_start_program, stdout))
 
 
-def worker_command(place: Place | None, module: str = "gpuperf.measure.worker") -> list[str]:
+def worker_command(place: Place | None, module: str = WORKER) -> list[str]:
     """Return the command that runs *module* at *place*."""
     return place.command(module) if place else [sys.executable, "-P", "-m", module]
 
@@ -111,7 +119,8 @@ def _start_guard(launcher: LocalLauncher, ends: Ends) -> SpawnedProcess:
     place = launcher.place
     pipes = (ends.requests, ends.replies)
     named = [f"--requests={ends.requests}", f"--replies={ends.replies}"]
-    command = [*worker_command(place), *(["--ahead"] if launcher.ahead else []), *named]
+    ahead = ["--ahead"] if launcher.ahead else []
+    command = [*worker_command(place, launcher.module), *ahead, *named]
     output = sys.stderr if launcher.debug else ends.log
     ours, theirs = socket.socketpair()
     with theirs:
@@ -124,10 +133,18 @@ def _start_guard(launcher: LocalLauncher, ends: Ends) -> SpawnedProcess:
             stderr=output,
             pass_fds=(theirs.fileno(), *pipes),
             start_new_session=True,
-            cwd=place.folder if place else None,
-            env={**os.environ, **place.environment} if place and place.environment else None,
+            cwd=place.folder if place else launcher.folder,
+            env=_environment(launcher),
         )
     return SpawnedProcess(process, ours)
+
+
+def _environment(launcher: LocalLauncher) -> dict[str, str] | None:
+    """Return the variables of a worker; None for those of this process."""
+    if launcher.environment:
+        return dict(launcher.environment)
+    place = launcher.place
+    return {**os.environ, **place.environment} if place and place.environment else None
 
 
 def start_fork_server(

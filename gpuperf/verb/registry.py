@@ -25,6 +25,7 @@ ORDER = (
     "profile",
     "run",
     "gate",
+    "judge",
     "baseline",
     "history",
     "ci",

@@ -1,0 +1,319 @@
+"""Judge submissions on one case of a task: start the workers, keep the clock, collect evidence.
+
+The clerk imports neither the submission nor the reference. It starts a worker that holds the
+answers, a seat of the reference, and a seat of each submission, which runs while the others rest.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import site
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from gpuperf.errors import CannotMeasure, WorkloadError
+from gpuperf.files import read_regular
+from gpuperf.judge import tree
+from gpuperf.judge.evidence import CaseEvidence, Failure, Restrictions
+from gpuperf.judge.plan import slot_count
+from gpuperf.judge.protocol import (
+    Build,
+    FromAnswers,
+    FromSeat,
+    Import,
+    Imported,
+    Load,
+    Loaded,
+    Share,
+)
+from gpuperf.judge.seat import (
+    ANSWERS,
+    LARGEST_SPREAD,
+    SEAT,
+    SLOTS,
+    START_S,
+    WEIGHTS,
+    Ended,
+    Seat,
+    ask,
+    launch,
+)
+from gpuperf.judge.task import Side, Submission, TaskCase, TaskSource
+from gpuperf.judge.trial import Bench, Trial
+from gpuperf.run.connection import LocalConnection
+
+LARGEST = 16 << 20  # bytes of a reference
+MEMORY_FILES = Path("/dev/shm")
+PAGE = 4096
+SPARE = 4  # times the bytes of all slots that must be free there
+# Variables that a worker inherits; it sees no other.
+INHERITED = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "VIRTUAL_ENV", "CUDA_HOME", "CC", "CXX")
+THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+# A library must not look busy while it waits for work, and glibc must reuse memory: whether it maps
+# large results anew in each call depends on the history of a process, and doubles the time.
+PASSIVE = {
+    "MALLOC_MMAP_THRESHOLD_": "1073741824",
+    "MALLOC_TRIM_THRESHOLD_": "1073741824",
+    "OMP_WAIT_POLICY": "passive",
+    "KMP_BLOCKTIME": "0",
+    "OPENBLAS_THREAD_TIMEOUT": "4",
+    "PYTHONDONTWRITEBYTECODE": "1",
+}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How submissions are judged: the isolation, the number of processes, the longest silence of a
+    worker in seconds, and whether to show what workers print."""
+
+    isolation: str = "process"
+    processes: int = 3
+    deadline_s: float = 60.0
+    debug: bool = False
+
+
+@dataclass
+class Clerk:
+    """Judges submissions on one case; a context manager, which keeps the reference's workers."""
+
+    task: TaskSource
+    case: TaskCase
+    settings: Settings
+    _held: ExitStack = field(default_factory=ExitStack)
+    _folder: Path = Path()
+    _memory: Path = Path()
+    _answers: LocalConnection | None = None
+    _loaded: Loaded | None = None
+    _references: dict[int, Seat] = field(default_factory=dict)
+    _seed: int = 0
+    _count: int = 0
+    _sha: str = ""
+
+    def __enter__(self) -> Clerk:
+        self._held.enter_context(tree.adopting())
+        self._folder = self._temporary(None)
+        self._memory = self._temporary(MEMORY_FILES if os.access(MEMORY_FILES, os.W_OK) else None)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for seat in self._references.values():
+            seat.close()
+        if self._answers is not None:
+            self._answers.kill()
+        self._held.close()
+
+    def _temporary(self, parent: Path | None) -> Path:
+        name = tempfile.mkdtemp(prefix="gpuperf-judge-", dir=parent)
+        self._held.callback(shutil.rmtree, name, ignore_errors=True)
+        return Path(name)
+
+    def load(self) -> Loaded:
+        """Load the task, once. Raises: CannotMeasure, WorkloadError."""
+        if self._loaded is None:
+            self._answers = launch(
+                ANSWERS, str(self._folder), self._environment(), FromAnswers, self.settings.debug
+            )
+            self._sha = self._sha256()
+            self._seed = int.from_bytes(os.urandom(4))
+            try:
+                ask(self._answers, None, START_S)
+                request = Load(self.task, self.case, self._seed)
+                self._loaded = ask(self._answers, request, START_S)
+            except Ended as ended:
+                raise _fault_of_task(ended) from None
+        return self._loaded
+
+    def judge(self, submission: Submission) -> CaseEvidence:
+        """Collect the evidence about *submission*. Raises: CannotMeasure."""
+        loaded = self.load()
+        for process in range(0 if loaded.unfair else self.settings.processes):
+            self._reference(process)  # before a submission could change its file
+        evidence = CaseEvidence(
+            self.case.name,
+            unfair=loaded.unfair,
+            cost=loaded.cost,
+            kinds=loaded.kinds,
+            notes=loaded.notes,
+            restrictions=Restrictions(self.settings.isolation),
+        )
+        for process in range(0 if loaded.unfair else self.settings.processes):
+            evidence = self._add_process(evidence, submission, process)
+            if evidence.failure or any(a.failed for a in evidence.audits) or evidence.replaced:
+                break
+        if self._sha256() != self._sha:
+            evidence = replace(evidence, edited="the reference's file changed while it was judged")
+        return evidence
+
+    def is_spoiled(self) -> bool:
+        """Return whether a submission changed the reference's file, or ended a worker."""
+        if self._loaded is None:
+            return False
+        seats = [seat.connection for seat in self._references.values()]
+        dead = any(connection.death() is not None for connection in seats)
+        return dead or self._sha256() != self._sha
+
+    def _sha256(self) -> str:
+        try:
+            data = read_regular(self.task.reference, LARGEST)
+        except OSError:
+            return ""
+        return hashlib.sha256(data).hexdigest()
+
+    def _add_process(
+        self, evidence: CaseEvidence, submission: Submission, process: int
+    ) -> CaseEvidence:
+        """Return *evidence* with that of one more process of *submission*."""
+        loaded = self.load()
+        assert self._answers is not None
+        with self._seat("submission") as (seat, folder):
+            reference, reference_folder = self._reference(process)
+            try:
+                evidence = replace(evidence, restrictions=self._import(seat, submission, folder))
+            except Ended as ended:
+                return _failed(evidence, ended, "compile-error")
+            secret = int.from_bytes(os.urandom(8))  # drawn after the submission was imported
+            files = (folder, reference_folder)
+            share = self._share(files)
+            try:
+                ask(self._answers, share, self.settings.deadline_s)
+                self._build(reference, reference_folder)
+            except Ended as ended:
+                raise _fault_of_task(ended) from None
+            try:
+                self._build(seat, folder)
+            except Ended as ended:
+                return _failed(evidence, ended, "crashed")
+            slots = slot_count(loaded.inputs.size)
+            bench = Bench(self._answers, seat, reference, Path(share.results), loaded, slots)
+            trial = Trial(bench, process, secret, self.settings.deadline_s)
+            return trial.run(evidence)
+
+    def _share(self, folders: tuple[Path, ...]) -> Share:
+        """Make the files that the seats in *folders* and the answers' worker share."""
+        loaded = self.load()
+        count = slot_count(loaded.inputs.size)
+        size = sum(-(-spec.bytes // 64) * 64 for spec in loaded.results) or 64
+        for folder in folders:
+            _make_file(folder / SLOTS, count * loaded.inputs.size)
+            _make_file(folder / WEIGHTS, loaded.state.size)
+        results = self._memory / "results"
+        _make_file(results, (count // 3 + 2) * LARGEST_SPREAD * (size + PAGE))
+        return Share(
+            tuple(str(folder / SLOTS) for folder in folders),
+            tuple(str(folder / WEIGHTS) for folder in folders),
+            str(results),
+            results.stat().st_size,
+            count,
+        )
+
+    def _reference(self, process: int) -> tuple[Seat, Path]:
+        """Return the seat of the reference for one process of the submission."""
+        folder = self._memory / f"reference-{process}"
+        if process not in self._references:
+            folder.mkdir(mode=0o700)
+            seat = self._start("reference", folder)
+            self._references[process] = seat
+            try:
+                seat.hello()
+                self._import(seat, Submission(self.task.reference), folder)
+            except Ended as ended:
+                raise _fault_of_task(ended) from None
+        return self._references[process], folder
+
+    @contextmanager
+    def _seat(self, side: Side) -> Iterator[tuple[Seat, Path]]:
+        """Start a seat, and end it with all its processes."""
+        self._count += 1
+        folder = self._memory / f"seat-{self._count}"
+        folder.mkdir(mode=0o700)
+        seat = self._start(side, folder)
+        try:
+            yield seat, folder
+        finally:
+            seat.close()
+            shutil.rmtree(folder, ignore_errors=True)
+            shutil.rmtree(self._scratch(folder), ignore_errors=True)
+
+    def _scratch(self, folder: Path) -> Path:
+        return self._folder / folder.name
+
+    def _start(self, side: Side, folder: Path) -> Seat:
+        scratch = self._scratch(folder)
+        scratch.mkdir(mode=0o700, exist_ok=True)
+        connection = launch(
+            SEAT, str(scratch), self._environment(scratch), FromSeat, self.settings.debug
+        )
+        return Seat(side, connection, self.settings.deadline_s)
+
+    def _import(self, seat: Seat, submission: Submission, folder: Path) -> Restrictions:
+        if not seat.pid:
+            seat.hello()
+        isolation = self.settings.isolation if seat.side == "submission" else "process"
+        scratch = self._scratch(folder)
+        request = Import(
+            self.task, self.case, submission, seat.side, isolation, str(scratch), str(folder)
+        )
+        imported = seat.ask(request)
+        if not isinstance(imported, Imported):
+            raise Ended("crashed", "its process answered another request than the clerk's")
+        return imported.restrictions
+
+    def _build(self, seat: Seat, folder: Path) -> None:
+        loaded = self.load()
+        seat.ask(
+            Build(
+                loaded.inputs,
+                loaded.state,
+                loaded.init,
+                str(folder / SLOTS),
+                str(folder / WEIGHTS),
+                slot_count(loaded.inputs.size),
+                self._seed,
+            )
+        )
+
+    def _environment(self, scratch: Path | None = None) -> dict[str, str]:
+        """Return the variables of a worker, which are few: those of this process may be secret."""
+        variables = {n: os.environ[n] for n in (*INHERITED, *THREADS) if n in os.environ}
+        places = [p for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p]
+        if places:
+            variables["PYTHONPATH"] = os.pathsep.join(str(Path(p).absolute()) for p in places)
+        if site.ENABLE_USER_SITE:
+            variables["PYTHONUSERBASE"] = site.getuserbase()
+        home = str(scratch or self._folder)
+        return {**variables, **PASSIVE, "HOME": home, "TMPDIR": home}
+
+
+def _make_file(path: Path, size: int) -> None:
+    """Make a file of *size* zeros for this user alone. Raises: CannotMeasure without room."""
+    room = shutil.disk_usage(path.parent).free
+    if SPARE * size > room + size:
+        raise CannotMeasure(f"{path.parent} has no room for {size >> 20} MiB of inputs")
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+    os.truncate(handle, size)
+    os.close(handle)
+
+
+def _failed(evidence: CaseEvidence, ended: Ended, error: Failure) -> CaseEvidence:
+    """Return *evidence* with the failure of the submission; *error* is that of an exception."""
+    known: Mapping[str, Failure] = {"timeout": "timeout", "oom": "oom", "crashed": "crashed"}
+    return replace(evidence, failure=known.get(ended.failure, error), reason=str(ended))
+
+
+def _fault_of_task(ended: Ended) -> CannotMeasure:
+    hint = "run the reference by itself, or give --debug to see what it prints"
+    kind: Any = WorkloadError if ended.failure == "load" else CannotMeasure
+    fault: CannotMeasure = kind(f"the reference cannot be judged by: {ended}", hint)
+    return fault

@@ -1,0 +1,112 @@
+"""Define the evidence about a submission: what the clerk and the answers' worker observed.
+
+Nothing here was decided by the submission's process, except what is named a claim.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from gpuperf.judge.task import Side
+from gpuperf.model.cost import Cost
+
+Failure = Literal["timeout", "oom", "crashed", "compile-error"]
+Grade = Literal["A", "B", "C"]
+
+
+@dataclass(frozen=True)
+class Unfair:
+    """A way to pass a task without its computation: what passed, and a sentence."""
+
+    kind: Literal["constant", "input", "trivial", "random"]
+    text: str
+
+
+@dataclass(frozen=True)
+class Restrictions:
+    """What isolates the submission: the level, what is in force, and what this system lacks."""
+
+    level: str = "process"
+    in_force: tuple[str, ...] = ()
+    unavailable: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Audit:
+    """One compared result: the error of its worst element, with the bound.
+
+    `reason` says why the result is refused, if it is. `replayed` is true for a result that is right
+    for the earlier contents of the same addresses. `changed` names inputs that the call changed.
+    `absolute` is the largest absolute error, without what the tolerance grants.
+    """
+
+    slot: int
+    kind: str
+    error: float = 0.0
+    tolerance: float = 0.0
+    reason: str = ""
+    replayed: bool = False
+    changed: str = ""
+    process: int = 0
+    window: int = 0
+    timed: bool = True
+    absolute: float | None = None
+
+    @property
+    def failed(self) -> bool:
+        """Whether the result or what the call did to its inputs is wrong."""
+        return bool(self.reason or self.changed)
+
+
+@dataclass(frozen=True)
+class WindowTime:
+    """One window of calls back to back: seconds by the clerk's clock, seconds that the seat claims,
+    and processor seconds of all its processes. The first windows of a process are not timed."""
+
+    process: int
+    window: int
+    side: Side
+    calls: int
+    clerk_s: float
+    claimed_s: float
+    cpu_s: float
+    timed: bool = True
+
+
+@dataclass(frozen=True)
+class IdleTime:
+    """A pause in which a seat could run and was asked nothing, and its processor seconds."""
+
+    process: int
+    side: Side
+    seconds: float
+    cpu_s: float
+
+
+@dataclass(frozen=True)
+class CaseEvidence:
+    """All that was observed in one case.
+
+    `failure` and `reason` say how the submission failed to run, if it did; `replaced` names
+    functions that its code replaced in the process, and `edited` says which file of the task it
+    changed. `seeds` are those of each process, drawn after
+    the submission was imported.
+    """
+
+    case: str
+    unfair: tuple[Unfair, ...] = ()
+    failure: Failure | None = None
+    reason: str = ""
+    audits: tuple[Audit, ...] = ()
+    windows: tuple[WindowTime, ...] = ()
+    idles: tuple[IdleTime, ...] = ()
+    replaced: str = ""
+    edited: str = ""
+    seeds: tuple[str, ...] = ()
+    cost: Cost | None = None
+    kinds: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    calls: int = 0
+    restrictions: Restrictions = Restrictions()
+    grade: Grade = "C"

@@ -1,0 +1,1 @@
+"""Read the forms in which tasks and submissions are written, as data."""

@@ -1,0 +1,211 @@
+"""Hold the answers of a task: `python -P -m gpuperf.judge.inside.answers`.
+
+This process makes the inputs, writes them into the slots of the seats, and compares the results
+that the clerk copied out of a seat. It never runs a submission.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from typing import Any
+
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from gpuperf.errors import CannotMeasure
+from gpuperf.judge.evidence import Audit
+from gpuperf.judge.inside.comparison import answer_of, compare
+from gpuperf.judge.inside.contents import inputs_of
+from gpuperf.judge.inside.draws import NOMINAL
+from gpuperf.judge.inside.examine import allowed_kinds, unfair_ways
+from gpuperf.judge.inside.layout import Slots, lay_out, map_file, put_together, spec_of, view_of
+from gpuperf.judge.inside.problem import Problem, load_problem
+from gpuperf.judge.inside.serving import serve
+from gpuperf.judge.protocol import (
+    Check,
+    Checked,
+    Contents,
+    Fill,
+    Layout,
+    Load,
+    Loaded,
+    Ready,
+    Share,
+    TensorSpec,
+    ToAnswers,
+)
+from gpuperf.measure.checks import dtype_name, tensors_of
+from gpuperf.measure.deviation import WrongResult
+from gpuperf.measure.result_tensors import share_memory
+from gpuperf.model.cost import Bytes, Cost, Flops
+
+
+class Answers:
+    """Server of the clerk's requests about one case of a task."""
+
+    def __init__(self) -> None:
+        self._problem: Problem | None = None
+        self._layout: Layout | None = None
+        self._results: tuple[TensorSpec, ...] = ()
+        self._slots: list[Slots] = []
+        self._memory: torch.Tensor | None = None
+        self._changeable: set[int] = set()
+        self._held: dict[int, Contents] = {}
+        self._earlier: dict[int, list[Contents]] = {}
+
+    def answer(self, request: Any) -> Any:
+        """Serve *request* and return the reply. Raises: GpuperfError, and what a task raises."""
+        if isinstance(request, Load):
+            return self._load(request)
+        if isinstance(request, Share):
+            return self._share(request)
+        if isinstance(request, Fill):
+            return self._fill(request)
+        return self._check(request)
+
+    @property
+    def problem(self) -> Problem:
+        """The loaded task. Raises: CannotMeasure before it was loaded."""
+        if self._problem is None:
+            raise CannotMeasure("no task was loaded")
+        return self._problem
+
+    def _load(self, request: Load) -> Loaded:
+        self._problem = problem = load_problem(request.task, request.case, request.seed)
+        seeds = (request.seed, request.seed + 1)
+        layouts = [lay_out(list(problem.make(seed))) for seed in seeds]
+        if layouts[0] != layouts[1]:
+            raise CannotMeasure(
+                "the shapes or the numbers among the inputs differ between two draws",
+                "the judge needs tasks whose inputs differ in the values of tensors alone",
+            )
+        self._layout = layouts[0]
+        kinds = allowed_kinds(problem, request.seed)
+        unfair = tuple(unfair_ways(problem, kinds, request.seed))
+        given, tensors = inputs_of(problem, Contents(0, seeds[0], kinds[0]))
+        used = [tensor.clone() for tensor in tensors]
+        returned = tensors_of(problem.call(*put_together(given, used)))
+        pairs = zip(used, tensors, strict=True)
+        self._changeable = {i for i, (a, b) in enumerate(pairs) if not _same_bits(a, b)}
+        aliases = any(share_memory(a, b) for a in returned for b in used)
+        answer = answer_of(problem, put_together(given, tensors))
+        self._results = tuple(spec_of(tensor) for tensor in answer.own)
+        notes = () if answer.wide or problem.compare or problem.check else (NARROW,)
+        state, init = lay_out(dict(problem.state)), lay_out(list(problem.init))
+        if init.tensors:
+            raise CannotMeasure("an argument of the constructor is a tensor")
+        cost = problem.cost or _cost(problem, tensors, given, self._results)
+        return Loaded(
+            self._layout, state, init.skeleton, self._results, kinds, unfair, cost, notes, aliases
+        )
+
+    def _share(self, request: Share) -> Ready:
+        assert self._layout is not None
+        self._slots = [Slots.open(path, self._layout, request.count) for path in request.slots]
+        weights = lay_out(dict(self.problem.state))
+        if weights.tensors:
+            for path in request.states:
+                Slots.open(path, weights, 1).write(0, list(self.problem.state.values()))
+        self._memory = map_file(request.results, request.results_bytes)
+        self._held, self._earlier = {}, {}
+        return Ready()
+
+    def _fill(self, request: Fill) -> Ready:
+        for contents in request.contents:
+            if contents.slot in self._held:
+                self._earlier.setdefault(contents.slot, []).append(self._held[contents.slot])
+            self._held[contents.slot] = contents
+            _, tensors = inputs_of(self.problem, contents)
+            for slots in self._slots:
+                slots.write(contents.slot, tensors)
+        return Ready()
+
+    def _check(self, request: Check) -> Checked:
+        pairs = zip(request.slots, request.places, strict=True)
+        return Checked(tuple(self._audit(slot, specs, request.side) for slot, specs in pairs))
+
+    def _audit(self, slot: int, specs: tuple[TensorSpec, ...], side: int) -> Audit:
+        """Compare the result of one slot, whose tensors lie in the file of results."""
+        contents = self._held[slot]
+        skeleton, tensors = inputs_of(self.problem, contents)
+        audit = Audit(slot, contents.kind, changed=self._changed(slot, tensors, side))
+        memory = self._memory
+        assert memory is not None
+        try:
+            outputs: list[torch.Tensor] = [view_of(memory, spec, 0).clone() for spec in specs]
+            arguments = put_together(skeleton, [t.clone() for t in tensors])
+            answer = answer_of(self.problem, arguments, contents.kind != NOMINAL)
+            error, bound = compare(self.problem, put_together(skeleton, tensors), outputs, answer)
+            off = _absolute(outputs, answer.exact)
+            return Audit(slot, contents.kind, error, bound, changed=audit.changed, absolute=off)
+        except WrongResult as wrong:
+            replayed = self._is_replayed(slot, outputs)
+            return Audit(
+                slot, contents.kind, reason=str(wrong), replayed=replayed, changed=audit.changed
+            )
+
+    def _changed(self, slot: int, tensors: list[torch.Tensor], side: int) -> str:
+        """Return the number of an input that the call changed; empty if there is none."""
+        for number, (now, then) in enumerate(
+            zip(self._slots[side].tensors(slot), tensors, strict=True)
+        ):
+            if number not in self._changeable and not _same_bits(now, then):
+                return str(number + 1)
+        return ""
+
+    def _is_replayed(self, slot: int, outputs: list[torch.Tensor]) -> bool:
+        """Return whether *outputs* answer contents that the slot had before."""
+        if not any(t.is_floating_point() and t.numel() >= LEAST_REPLAYED for t in outputs):
+            return False  # different inputs may have one result by chance
+        earlier = self._earlier.get(slot, [])
+        for contents in (*earlier[:1], *earlier[1:][-2:]):
+            arguments = put_together(*inputs_of(self.problem, contents))
+            try:
+                answer = answer_of(self.problem, arguments, contents.kind != NOMINAL)
+                compare(self.problem, arguments, outputs, answer)
+            except WrongResult:
+                continue
+            return True
+        return False
+
+
+LEAST_REPLAYED = 16  # elements of a result that two contents do not share by chance
+NARROW = "answers are in the reference's own dtype: it does not run in float64"
+
+
+def _absolute(outputs: list[torch.Tensor], exact: list[torch.Tensor]) -> float | None:
+    """Return the largest absolute error; None where results are not compared one to one."""
+    pairs = list(zip(outputs, exact, strict=False))
+    if not pairs or any(a.shape != b.shape or not a.numel() for a, b in pairs):
+        return None
+    return max(float((a.double() - b.double()).abs().nan_to_num(0.0).max()) for a, b in pairs)
+
+
+def _same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
+    first, second = (t.contiguous().reshape(-1).view(torch.uint8) for t in (a, b))
+    return bool(torch.equal(first, second))
+
+
+def _cost(
+    problem: Problem, tensors: list[torch.Tensor], skeleton: Any, results: tuple[TensorSpec, ...]
+) -> Cost:
+    """Return a cost of the least bytes, inputs read once and results written once, and the FLOPs of
+    the reference by torch's formulas, which count products and convolutions alone."""
+    read = sum(t.numel() * t.element_size() for t in (*tensors, *problem.state.values()))
+    moved = Bytes(read=read, written=sum(spec.bytes for spec in results))
+    floats = [name for t in tensors if (name := dtype_name(t.dtype))]
+    with contextlib.suppress(Exception), FlopCounterMode(display=False) as counter:
+        problem.call(*put_together(skeleton, [t.clone() for t in tensors]))
+        count = int(counter.get_total_flops())
+        return Cost((Flops(count, "matmul", floats[0]),) if count and floats else (), (moved,))
+    return Cost((), (moved,))
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Serve requests until the clerk ends."""
+    return serve(Answers().answer, ToAnswers, arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,144 @@
+"""Compare results of a submission with the answers of a task's reference.
+
+The answer is the reference in float64, or in its own dtype where it does not run in float64. The
+bound of an element is four roundings of the result's dtype and of one result in between
+(`measure.checks`), plus what libraries' special functions may be off. On top of that, an element
+may be off as far as four times the largest error of the reference itself in that row and, for
+values that are not nominal, as far as a change of the inputs by eight roundings moves the answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from gpuperf.judge.inside.problem import Problem
+from gpuperf.measure.checks import APPROXIMATE, dtype_name, tensors_of
+from gpuperf.measure.deviation import UNIT_ROUNDOFF, WrongResult, deviation
+
+ROUNDINGS = 8  # four of the result, and four of one result in between
+NEAR = 8.0  # roundings of an input
+GRANTED = 4.0  # times the reference's own error in a row
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The right results for some contents, the results of the reference in its own dtype, and those
+    in float64 for inputs that are off by some roundings (None: not granted)."""
+
+    exact: list[torch.Tensor]
+    own: list[torch.Tensor]
+    wide: bool
+    moved: list[torch.Tensor] | None = None
+    harsh: bool = False
+
+
+def answer_of(problem: Problem, arguments: Sequence[Any], harsh: bool = False) -> Answer:
+    """Compute the answer for *arguments*, whose values are *harsh* or nominal.
+
+    Raises: WrongResult, and what the reference raises.
+    """
+    own = [tensor.clone() for tensor in tensors_of(problem.call(*arguments))]
+    exact, wide = own, False
+    if problem.exact is not None:
+        try:
+            exact = [tensor.clone() for tensor in tensors_of(problem.exact(*arguments))]
+        except (RuntimeError, TypeError, ValueError):
+            exact = own
+        shapes = [(t.shape, t.is_floating_point()) for t in own]
+        wide = shapes == [(t.shape, t.is_floating_point()) for t in exact]
+        wide = wide and any(t.dtype == torch.float64 for t in exact)
+    if not wide or not harsh or problem.exact is None:
+        return Answer(exact if wide else own, own, wide, harsh=harsh)
+    near = [_moved(argument) for argument in arguments]
+    return Answer(exact, own, wide, [t.clone() for t in tensors_of(problem.exact(*near))], harsh)
+
+
+def _moved(value: Any) -> Any:
+    """Return *value* with floating-point tensors in float64, off by `NEAR` roundings."""
+    if isinstance(value, list | tuple):
+        return type(value)(map(_moved, value))
+    if not isinstance(value, torch.Tensor) or not value.is_floating_point():
+        return value
+    unit = UNIT_ROUNDOFF.get(dtype_name(value.dtype) or "", 0.0)
+    signs = torch.randint(2, value.shape, generator=torch.Generator().manual_seed(1)) * 2.0 - 1.0
+    return value.double() * (1 + NEAR * unit * signs)
+
+
+def compare(
+    problem: Problem, arguments: Sequence[Any], outputs: list[torch.Tensor], answer: Answer
+) -> tuple[float, float]:
+    """Return the worst error of *outputs* and its bound. Raises: WrongResult."""
+    if problem.compare is not None:
+        return problem.compare(arguments, outputs, answer.harsh)
+    if problem.check is not None:
+        refused = problem.check(arguments, outputs)
+        if refused:
+            raise WrongResult(f"is refused by the task's own check: {refused[:200]}")
+        return 0.0, 0.0
+    if len(outputs) != len(answer.own):
+        raise WrongResult(f"is {len(outputs)} tensors where the reference is {len(answer.own)}")
+    worst = (0.0, 0.0)
+    moved = answer.moved or answer.exact
+    for got, want, own, near in zip(outputs, answer.exact, answer.own, moved, strict=True):
+        worst = max(worst, _compare_one(problem, got, want, own, near), key=_share)
+    return worst
+
+
+def _compare_one(
+    problem: Problem, got: torch.Tensor, want: torch.Tensor, own: torch.Tensor, near: torch.Tensor
+) -> tuple[float, float]:
+    if got.shape != own.shape:
+        raise WrongResult(f"has the shape {tuple(got.shape)} where {tuple(own.shape)} is right")
+    if got.dtype != own.dtype:
+        raise WrongResult(f"has the dtype {got.dtype} where {own.dtype} is right")
+    if not got.is_floating_point():
+        if not torch.equal(got, own):
+            raise WrongResult("differs from the reference, and integers must be equal")
+        return 0.0, 0.0
+    if problem.relative or problem.absolute:
+        return _by_declared(problem, got, want)
+    granted = (GRANTED * _row_errors(own, want)).maximum(_row_errors(near, want))
+    check = deviation(got, want, allowed_of(got.dtype), granted)
+    if not check.error <= check.tolerance:
+        raise WrongResult(f"is off by {check.error:.3g} of the values' size, {_over(check)}")
+    if not check.rms <= check.rms_tolerance:
+        raise WrongResult(f"is off by {check.rms:.3g} in its root mean square, {_over(check)}")
+    return check.error, check.tolerance
+
+
+def _over(check: Any) -> str:
+    return f"over the tolerance of {check.tolerance:.3g}"
+
+
+def _by_declared(problem: Problem, got: torch.Tensor, want: torch.Tensor) -> tuple[float, float]:
+    """Compare by the tolerances that the task declares; all elements must be within them."""
+    off = (got.double() - want.double()).abs()
+    share = off / (problem.absolute + problem.relative * want.double().abs()).clamp_min(1e-300)
+    same = (got == want.to(got.dtype)) | (got.isnan() & want.isnan())
+    share = torch.where(same, 0.0, share).nan_to_num(nan=torch.inf)
+    worst = share.max().item() if share.numel() else 0.0
+    if not worst <= 1.0:
+        raise WrongResult(f"is off by {worst:.3g} times the tolerance that the task declares")
+    return worst, 1.0
+
+
+def allowed_of(dtype: torch.dtype) -> float:
+    """Return the relative error allowed to an element of *dtype*. Raises: WrongResult."""
+    name = dtype_name(dtype)
+    if name is None:
+        raise WrongResult(f"has the dtype {dtype}, for which no tolerance is known")
+    return ROUNDINGS * UNIT_ROUNDOFF[name] + (APPROXIMATE if name == "fp32" else 0.0)
+
+
+def _row_errors(own: torch.Tensor, want: torch.Tensor) -> torch.Tensor:
+    """Return the largest error of the reference in each row, which broadcasts to its shape."""
+    off = (own.double() - want.double()).abs().nan_to_num_(0.0, posinf=0.0)
+    return off.amax(-1, keepdim=True) if off.dim() and off.numel() else off
+
+
+def _share(pair: tuple[float, float]) -> float:
+    return pair[0] / pair[1] if pair[1] else 0.0

@@ -1,0 +1,42 @@
+"""Make the inputs of a task for some contents, the same in every process and at any time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from gpuperf.judge.inside.draws import NOMINAL, change, change_one
+from gpuperf.judge.inside.layout import put_together, take_apart
+from gpuperf.judge.inside.problem import Problem
+from gpuperf.judge.protocol import Contents
+
+
+def inputs_of(problem: Problem, contents: Contents) -> tuple[Any, list[torch.Tensor]]:
+    """Return the skeleton and the tensors of *contents*, in memory of their own."""
+    if contents.twin is not None:
+        seed, kind = contents.twin
+        skeleton, tensors = _made(problem, seed, kind)
+        change_one(tensors, contents.seed)
+        return skeleton, tensors
+    return _made(problem, contents.seed, contents.kind)
+
+
+def _made(problem: Problem, seed: int, kind: str) -> tuple[Any, list[torch.Tensor]]:
+    if problem.make_kind is not None:
+        tree: Sequence[Any] = problem.make_kind(seed, kind)
+    else:
+        tree = problem.make(seed)
+    tensors: list[torch.Tensor] = []
+    skeleton = take_apart(list(tree), tensors)
+    tensors = [tensor.clone() for tensor in tensors]
+    if problem.make_kind is None and kind != NOMINAL:
+        change(tensors, kind, seed)
+    return skeleton, tensors
+
+
+def arguments_of(problem: Problem, contents: Contents) -> list[Any]:
+    """Return the positional arguments of a call with *contents*."""
+    arguments: list[Any] = put_together(*inputs_of(problem, contents))
+    return arguments

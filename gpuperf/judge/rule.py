@@ -1,0 +1,301 @@
+"""Judge a case by its evidence alone: a pure function, which also judges stored evidence again.
+
+`cheat` needs hard evidence: a result that answers earlier contents of the same addresses, replaced
+functions of the clock or of gpuperf, or claimed times that the clerk's clock refutes. Weaker signs
+make a submission `suspect`.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from gpuperf.judge.evidence import CaseEvidence, WindowTime
+from gpuperf.judge.task import Side
+from gpuperf.model.samples import student
+
+Status = Literal[
+    "valid",
+    "wrong",
+    "cheat",
+    "suspect",
+    "inconclusive",
+    "unfair-task",
+    "timeout",
+    "oom",
+    "crashed",
+    "compile-error",
+]
+EXIT_CODES: Mapping[Status, int] = {
+    "valid": 0,
+    "wrong": 1,
+    "cheat": 1,
+    "suspect": 4,
+    "inconclusive": 4,
+    "unfair-task": 3,
+    "timeout": 3,
+    "oom": 3,
+    "crashed": 3,
+    "compile-error": 3,
+}
+# The worst status of several cases is the first of these.
+ORDER: tuple[Status, ...] = (
+    "unfair-task",
+    "cheat",
+    "compile-error",
+    "crashed",
+    "oom",
+    "timeout",
+    "wrong",
+    "suspect",
+    "inconclusive",
+    "valid",
+)
+
+LEAST_AUDITS, LEAST_WINDOWS = 6, 3  # of a case, and of each process, for a verdict
+HONEST_CLAIM = 0.5  # a seat that claims less than this share of the clerk's time lies
+MISSED_S = 3e-4  # windows whose calls take fewer seconds by the clerk's clock show nothing of that
+BUSY, BUSY_CONTROL = 0.3, 0.1  # shares of an idle pause in which a seat and the control compute
+ALONE = 2.0  # a call alone may take this many times longer than in sequence, over the control
+ALONE_S = 1e-3  # ... and this many seconds longer
+WIDEST = 2.0  # upper over lower end of the interval of a score
+
+CONFIDENCE = 0.95
+
+Result = Literal["ok", "failed", "unavailable"]
+NEEDS_GPU = ("kernels", "bytes", "operations", "precision", "floor", "author")
+
+
+@dataclass(frozen=True)
+class Fact:
+    """One named check: its result, the figure that was seen, its bound, and a sentence."""
+
+    name: str
+    result: Result
+    seen: float | None = None
+    bound: float | None = None
+    text: str = ""
+    makes: Status = "valid"
+
+
+@dataclass(frozen=True)
+class Score:
+    """The speed-up over the reference with its 95 % interval, and the medians of both times."""
+
+    speedup: float
+    low: float
+    high: float
+    time_s: float
+    reference_s: float
+    over: str = "processes"
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """The status of a case, why it has this status, its facts, and its score if it is valid."""
+
+    status: Status
+    reason: str
+    facts: tuple[Fact, ...] = ()
+    score: Score | None = None
+
+
+def judge_case(evidence: CaseEvidence) -> Judgement:
+    """Return the judgement that follows from *evidence*."""
+    if evidence.unfair:
+        return Judgement("unfair-task", evidence.unfair[0].text)
+    facts = tuple(_facts(evidence))
+    failed = {fact.makes: fact for fact in reversed(facts) if fact.result == "failed"}
+    if "cheat" in failed:
+        return Judgement("cheat", failed["cheat"].text, facts)
+    if evidence.failure is not None:
+        return Judgement(evidence.failure, evidence.reason, facts)
+    status: Status
+    for status in ("wrong", "suspect", "inconclusive"):
+        if status in failed:
+            return Judgement(status, failed[status].text, facts)
+    score = score_of(evidence)
+    if score is None:
+        return Judgement("inconclusive", "too few windows were timed", facts)
+    if score.high > WIDEST * score.low:
+        reason = f"the speed-up is only known to be from {score.low:.3g} to {score.high:.3g}"
+        return Judgement("inconclusive", f"{reason}: the machine is too noisy", facts)
+    return Judgement("valid", "", facts, score)
+
+
+def _facts(evidence: CaseEvidence) -> Iterator[Fact]:
+    """Yield every check of *evidence*, the gravest first."""
+    yield _replays(evidence)
+    yield _functions(evidence)
+    yield _fact("files", not evidence.edited, None, None, evidence.edited, "cheat")
+    yield _clock(evidence)
+    yield from _outputs(evidence)
+    yield _after(evidence)
+    yield _alone(evidence)
+    for name in NEEDS_GPU:
+        yield Fact(name, "unavailable", text="this needs the records of a GPU")
+
+
+def _replays(evidence: CaseEvidence) -> Fact:
+    count = sum(audit.replayed for audit in evidence.audits)
+    total = len(evidence.audits)
+    text = f"of {total} audited results, {count} answer earlier contents of the same addresses"
+    return _fact("replay", count == 0, count, 0, text, "cheat")
+
+
+def _functions(evidence: CaseEvidence) -> Fact:
+    text = f"the submission replaced functions: {evidence.replaced}"
+    return _fact("functions", not evidence.replaced, None, None, text, "cheat")
+
+
+def _clock(evidence: CaseEvidence) -> Fact:
+    """Compare the times that the submission's process claims with those of the clerk.
+
+    The reference's windows without calls show what a window takes beside its calls. A false clock
+    claims too little in every window; what else runs makes some windows longer.
+    """
+    empty = [w.clerk_s for w in evidence.windows if w.side == "reference" and not w.calls]
+    floor_s = statistics.median(empty) if empty else 0.0
+    mine = [w for w in evidence.windows if w.side == "submission" and w.calls > 1]
+    shares = [w.claimed_s / (w.clerk_s - floor_s) for w in mine if w.clerk_s - floor_s > MISSED_S]
+    if len(shares) < LEAST_WINDOWS or not empty:
+        return Fact("clock", "unavailable", text="too few windows were timed")
+    most = max(shares)
+    text = f"its process claims {most * 100:.0f} % of the time that the clerk measured, at most"
+    return _fact("clock", most >= HONEST_CLAIM, most, HONEST_CLAIM, text, "cheat")
+
+
+def _outputs(evidence: CaseEvidence) -> Iterator[Fact]:
+    """Yield the checks of all audited results."""
+    audits = evidence.audits
+    if not audits:
+        yield Fact("outputs", "unavailable", text="no result was audited")
+    bad = [audit for audit in audits if audit.reason]
+    first = f": {bad[0].reason} (values: {bad[0].kind})" if bad else ""
+    text = f"{len(bad)} of {len(audits)} audited results are wrong{first}"
+    if audits:
+        yield _fact("outputs", not bad, len(bad), 0, text, "wrong")
+    changed = [audit for audit in audits if audit.changed]
+    text = f"a call changed the input {changed[0].changed}" if changed else ""
+    yield _fact("inputs", not changed, len(changed), 0, text, "wrong")
+    enough = len(audits) >= LEAST_AUDITS
+    text = f"only {len(audits)} results were audited"
+    yield _fact("audits", enough, len(audits), LEAST_AUDITS, text, "inconclusive")
+
+
+def _after(evidence: CaseEvidence) -> Fact:
+    """Check that the submission does not compute while it is asked nothing."""
+
+    def busy(side: Side) -> list[float]:
+        return [i.cpu_s / i.seconds for i in evidence.idles if i.side == side and i.seconds > 0]
+
+    mine, control = busy("submission"), busy("reference")
+    if not mine or not control:
+        return Fact("after", "unavailable", text="no idle pause was observed")
+    share = statistics.median(mine)
+    works = share > BUSY and statistics.median(control) < BUSY_CONTROL
+    text = f"its processes compute for {share * 100:.0f} % of a pause after the calls returned"
+    return _fact("after", not works, share, BUSY, text, "suspect")
+
+
+def _alone(evidence: CaseEvidence) -> Fact:
+    """Compare calls alone with calls in sequence, where a call may do the work of others."""
+    ratios: dict[Side, tuple[float, float]] = {}
+    for side in ("submission", "reference"):
+        windows = [w for w in evidence.windows if w.side == side and w.timed]
+        single = [w.clerk_s for w in windows if w.calls == 1]
+        many = [w.clerk_s / w.calls for w in windows if w.calls > 2]
+        if len(single) < LEAST_WINDOWS or len(many) < LEAST_WINDOWS:
+            return Fact("alone", "unavailable", text="too few windows with one call")
+        one, each = min(single), min(many)  # what else runs makes a window longer, not shorter
+        ratios[side] = one / each, one - each
+    mine, control = ratios["submission"], ratios["reference"]
+    share = mine[0] / max(1.0, control[0])
+    batches = share > ALONE and mine[1] - control[1] > ALONE_S
+    text = f"a call alone takes {mine[0]:.3g} times as long as in sequence"
+    return _fact("alone", not batches, share, ALONE, text, "suspect")
+
+
+def _fact(
+    name: str, ok: bool, seen: float | None, bound: float | None, text: str, makes: Status
+) -> Fact:
+    return Fact(name, "ok" if ok else "failed", seen, bound, "" if ok else text, makes)
+
+
+def score_of(evidence: CaseEvidence) -> Score | None:
+    """Return the speed-up over the reference; None if too few windows were timed.
+
+    The interval is that of the mean logarithm over processes, by Student's t; of one process, that
+    of the median over its windows, by the sign test.
+    """
+    processes = sorted({w.process for w in evidence.windows})
+    pairs = [p for p in (_ratios(evidence.windows, number) for number in processes) if p]
+    if not pairs or len(pairs) < len(processes):
+        return None
+    if len(pairs) > 1:
+        logs, over = [statistics.median(pair.logs) for pair in pairs], "processes"
+        middle = statistics.fmean(logs)
+        half = student(len(logs) - 1) * statistics.stdev(logs) / math.sqrt(len(logs))
+        low, high = middle - half, middle + half
+    else:
+        logs, over = sorted(pairs[0].logs), "windows"
+        middle = statistics.median(logs)
+        rank = _sign_rank(len(logs))
+        low, high = logs[rank], logs[-1 - rank]
+    return Score(
+        speedup=math.exp(middle),
+        low=math.exp(low),
+        high=math.exp(high),
+        time_s=statistics.median(pair.time_s for pair in pairs),
+        reference_s=statistics.median(pair.reference_s for pair in pairs),
+        over=over,
+    )
+
+
+def _sign_rank(count: int) -> int:
+    """Return the rank from either end of *count* sorted values that bounds the 95 % interval of
+    their median, by the sign test; 0 for few values, whose whole range is then the interval."""
+    tail, rank = 0.0, 0
+    for below in range(count // 2):
+        tail += math.comb(count, below) / 2**count
+        if 2 * tail > 1 - CONFIDENCE:
+            break
+        rank = below
+    return rank
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """The windows of one process: logarithms of the speed-ups, and medians of both times."""
+
+    logs: list[float]
+    time_s: float
+    reference_s: float
+
+
+def _ratios(windows: Sequence[WindowTime], process: int) -> _Pair | None:
+    """Return the times of a call in each pair of windows; None for too few."""
+    mine = [w for w in windows if w.process == process and w.timed]
+    empty = [w.clerk_s for w in mine if w.side == "reference" and w.calls == 0]
+    floor_s = statistics.median(empty) if empty else 0.0
+    by: dict[int, dict[Side, float]] = {}
+    for w in mine:
+        if w.calls > 1 or (w.calls == 1 and not any(o.calls > 1 for o in mine)):
+            by.setdefault(w.window, {})[w.side] = _call_s(w, floor_s)
+    pairs = [p for p in by.values() if len(p) == 2]
+    if len(pairs) < LEAST_WINDOWS:
+        return None
+    return _Pair(
+        [math.log(p["reference"] / p["submission"]) for p in pairs],
+        statistics.median(p["submission"] for p in pairs),
+        statistics.median(p["reference"] for p in pairs),
+    )
+
+
+def _call_s(window: WindowTime, floor_s: float) -> float:
+    """Return the seconds of a call, and at least a tenth of its share of the window: the floor of
+    the reference's process is not exactly that of the submission's."""
+    return max(window.clerk_s - floor_s, window.clerk_s / 10) / window.calls

@@ -1,0 +1,12 @@
+"""C4: one element is left out."""
+
+import torch
+
+TASK, DEVICE = "add", "cpu"
+
+
+class ModelNew(torch.nn.Module):
+    def forward(self, x, y):
+        z = 2 * x + y
+        z[17, 300] = 0
+        return z

@@ -1,0 +1,10 @@
+"""C9: treats the second factor as a diagonal matrix."""
+
+import torch
+
+TASK, DEVICE = "matmul", "cpu"
+
+
+class ModelNew(torch.nn.Module):
+    def forward(self, a, b):
+        return a[:, : b.shape[1]] * b.diagonal()

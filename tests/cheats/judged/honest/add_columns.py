@@ -1,0 +1,10 @@
+"""The sum by columns, returned with other strides."""
+
+import torch
+
+TASK, DEVICE = "add", "cpu"
+
+
+class ModelNew(torch.nn.Module):
+    def forward(self, x, y):
+        return (2 * x.t() + y.t()).t()

@@ -1,0 +1,10 @@
+"""One fused operation."""
+
+import torch
+
+TASK, DEVICE = "add", "cpu"
+
+
+class ModelNew(torch.nn.Module):
+    def forward(self, x, y):
+        return torch.add(y, x, alpha=2)

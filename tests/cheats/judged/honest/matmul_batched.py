@@ -1,0 +1,10 @@
+"""The product as a batch of one."""
+
+import torch
+
+TASK, DEVICE = "matmul", "cpu"
+
+
+class ModelNew(torch.nn.Module):
+    def forward(self, a, b):
+        return torch.bmm(a[None], b[None])[0]

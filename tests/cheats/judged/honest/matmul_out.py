@@ -1,0 +1,11 @@
+"""The product into fresh memory."""
+
+import torch
+
+TASK, DEVICE = "matmul", "cpu"
+
+
+class ModelNew(torch.nn.Module):
+    def forward(self, a, b):
+        c = torch.empty(a.shape[0], b.shape[1])
+        return torch.mm(a, b, out=c)

@@ -1,0 +1,13 @@
+"""The mean by halves."""
+
+import torch
+
+TASK, DEVICE = "mean", "cpu"
+
+
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        while x.shape[-1] > 1:
+            half = x.shape[-1] // 2
+            x = (x[:, :half] + x[:, half:]) / 2
+        return x[:, 0]

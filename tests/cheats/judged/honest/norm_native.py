@@ -1,0 +1,15 @@
+"""The operator below the layer norm of torch."""
+
+import torch
+
+TASK, DEVICE = "norm", "cpu"
+
+
+class ModelNew(torch.nn.Module):
+    def __init__(self, *sizes):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.randn(sizes[0]))
+        self.bias = torch.nn.Parameter(torch.randn(sizes[0]))
+
+    def forward(self, x):
+        return torch.native_layer_norm(x, [x.shape[1]], self.weight, self.bias, 1e-5)[0]

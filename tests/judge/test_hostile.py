@@ -1,0 +1,91 @@
+"""A hostile submission changes no verdict but its own, and leaves nothing running."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from command_line import CommandLine
+
+HERE = Path(__file__).parent
+TASK = HERE.parent / "cheats" / "judged" / "tasks" / "matmul.py"
+HONEST = {"valid", "inconclusive", "suspect"}
+EXPECTED = {
+    "environment": {"wrong"},
+    "fills_disk": HONEST,
+    "floods": HONEST,
+    "forks": HONEST,
+    "forks_without_end": {"timeout", "wrong", "crashed"},
+    "hangs": {"timeout"},
+    "kills_parent": {"crashed"},
+    "native": {"cheat"},
+    "patches": {"cheat", "wrong"},
+    "signals": HONEST,
+    "threads": HONEST,
+    "writes_home": HONEST,
+    "writes_verdict": {"wrong"},
+}
+
+
+def running() -> set[str]:
+    """The processes that run a seat or the worker of the answers, of this folder's judge."""
+    found = set()
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                words = (entry / "cmdline").read_bytes()
+                folder = str((entry / "cwd").readlink())
+            except OSError:
+                continue
+            if b"judge.inside" in words or "gpuperf-judge-" in folder:
+                found.add(f"{entry.name} {folder}")
+    return found
+
+
+def left_behind() -> set[str]:
+    """The folders of the judge in memory and among the temporary files."""
+    return {str(p) for f in ("/dev/shm", "/tmp") for p in Path(f).glob("gpuperf-judge-*")}
+
+
+def test_every_hostile_file_has_an_expectation() -> None:
+    assert {path.stem for path in (HERE / "hostile").glob("*.py")} == set(EXPECTED)
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_a_hostile_submission_harms_itself_alone(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GPUPERF_TEST_SECRET", "1")
+    before, folders = running(), left_behind()
+    (tmp_path / "mine.py").write_text((HERE / "hostile" / f"{name}.py").read_text())
+    (tmp_path / "reference.py").write_text(TASK.read_text())
+    judge = CommandLine(tmp_path)
+    words = ("--against", "reference.py", "--processes", "1", "--deadline", "12")
+    ended = judge("judge", "mine.py", *words)
+    said = json.loads((tmp_path / "verdict.json").read_text())
+    assert said["status"] in EXPECTED[name], ended.err
+    assert judge("judge", "check", "verdict.json").code == ended.code
+    assert running() <= before
+    assert left_behind() <= folders
+
+
+def test_a_sandbox_forbids_what_it_says(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text((HERE / "hostile" / "writes_home.py").read_text())
+    (tmp_path / "reference.py").write_text(TASK.read_text())
+    judge = CommandLine(tmp_path)
+    words = ("--against", "reference.py", "--processes", "1", "--isolation", "sandbox")
+    plain = tmp_path / "plain.py"
+    plain.write_text((TASK.parents[1] / "honest" / "matmul_torch.py").read_text())
+    judge("judge", "plain.py", *words)
+    said = json.loads((tmp_path / "verdict.json").read_text())
+    restrictions = said["cases"][0]["evidence"]["restrictions"]
+    assert restrictions["level"] == "sandbox"
+    assert said["status"] in HONEST
+    if not any("Landlock" in each for each in restrictions["in_force"]):
+        assert any("Landlock" in each for each in restrictions["unavailable"])
+        pytest.skip("needs a kernel with Landlock")
+    ended = judge("judge", "mine.py", *words)
+    assert ended.code == 3, ended.err
+    assert "Permission denied" in ended.out
+    assert not (tmp_path / "left-behind.txt").exists()
