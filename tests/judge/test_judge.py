@@ -56,6 +56,8 @@ def clerk(tmp_path: Path) -> Iterator[Clerk]:
     task = read_task(reference, "kernelbench", 1)
     with Clerk(task, task.cases[0], Settings(processes=1)) as held:
         yield held
+    assert not held._memory.exists()
+    assert not held._folder.exists()
 
 
 def test_an_honest_submission_is_judged_and_its_verdict_checked(judge: CommandLine) -> None:
