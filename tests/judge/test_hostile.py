@@ -44,7 +44,13 @@ def test_every_hostile_file_has_an_expectation() -> None:
     assert {path.stem for path in (HERE / "hostile").glob("*.py")} == set(EXPECTED)
 
 
-@pytest.mark.parametrize("name", EXPECTED)
+SLOW = ("floods", "forks_without_end", "hangs")  # each takes a quarter of a minute
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else []) for name in EXPECTED],
+)
 def test_a_hostile_submission_harms_itself_alone(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -174,6 +174,7 @@ def test_a_workload_is_a_task(judge: CommandLine) -> None:
         assert judge("judge", f"{name}.py", *words).code in codes
 
 
+@pytest.mark.slow
 def test_known_cheats_are_not_valid_and_honest_kernels_not_accused(clerk: Clerk) -> None:
     statuses = {}
     for kind, names in (("cheats", SOME_CHEATS), ("honest", SOME_HONEST)):
