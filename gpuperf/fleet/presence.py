@@ -134,7 +134,8 @@ def differences(shards: Sequence[Shard], allowed: Sequence[str]) -> Iterator[Fau
     for name in allowed:
         if shards and name not in set(names) - {CASES}:
             raise UsageError(
-                f"--allow {name[:80]} is no fact of these shards", f"known: {', '.join(names)}"
+                f"--allow names {name[:80]!r}, and these shards have no such fact",
+                f"known: {', '.join(names)}",
             )
     for name in names:
         values = {host: each.get(name) for host, each in facts.items()}

@@ -118,7 +118,7 @@ def _text(path: str) -> bytes:
 def adopting() -> Iterator[None]:
     """Make orphans children of this process inside, and end those that are left.
 
-    A submission may kill its guard, whose descendants would otherwise be nobody's.
+    A submission may kill its guard, and no process would end the descendants of the guard then.
     """
     if not os.access(f"/proc/self/task/{os.getpid()}/children", os.R_OK):
         raise CannotMeasure("the judge needs Linux", "its evidence comes from /proc")

@@ -97,7 +97,7 @@ class RuntimeCalls:
 class Annotations:
     """Ranges that users marked (`record_function`, `ProfilerStep#3`). They have the times of the
     host or, if `on_device` is 1, those of the first and last activity launched in the range.
-    `message` indexes `Timeline.messages`, −1 for a range that is no collective of gloo."""
+    `message` indexes `Timeline.messages`; ranges that are no collectives of gloo have −1."""
 
     start: Column
     end: Column

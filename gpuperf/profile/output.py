@@ -51,8 +51,8 @@ def _whole(profile: Profile, run: Run, by: str) -> tuple[Table, ...]:
     roofless = not run.header.ceilings
     table = kernels_table(profile) if by == "kernels" else operators_table(profile, roofless)
     head = replace(table, title=title_of(profile, run), lead=totals_of(profile, run))
-    told = findings_table(findings(profile, run.header), profile)
-    return head, *together_tables(profile, MOST_ROWS), told
+    advice = findings_table(findings(profile, run.header), profile)
+    return head, *together_tables(profile, MOST_ROWS), advice
 
 
 def _page(profile: Profile, run: Run) -> tuple[Table, ...]:

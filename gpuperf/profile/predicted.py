@@ -280,7 +280,7 @@ def _predicted(model: Model, steps: Steps, sizes: Sizes) -> Counter[str]:
 
 
 def _rows_of(measured: Mapping[str, float]) -> Mapping[str, tuple[str, ...]]:
-    """Return the parts that each row of the table adds up: products that cannot be told apart are
+    """Return the parts that each row of the table adds up: products whose parts are unknown are
     one row, with attention if no kernel is known to be of it."""
     rows: dict[str, tuple[str, ...]]
     rows = {name: (name,) for name in (PROJECTIONS, ATTENTION, MLP, HEAD)}

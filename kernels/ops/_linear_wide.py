@@ -2,7 +2,8 @@
 
 Each program computes a tile of the transpose, W·xᵀ, since the first factor of a product of tensor
 cores may be in registers: there codes of W are converted, and never written to shared memory.
-Another candidate writes W in the dtype of x to memory, and then multiplies unquantized weights.
+Another candidate writes W in the dtype of x to memory, and then multiplies unquantized weights. The
+tiles were compiled for Hopper and interpreted on a CPU; none has been timed on a GPU yet.
 """
 
 from __future__ import annotations
