@@ -127,6 +127,8 @@ class FakeWorker:
     def last_words(self) -> str:
         return ""
 
+    def dismiss(self) -> None: ...
+
     def kill(self) -> None:
         self.killed = True
 

@@ -1,10 +1,11 @@
 """Measure decode attention on an H200 by batch and context, beside published times.
 
 `python docs/measured/decode.py > docs/measured/decode.txt` runs on a GPU for about ten minutes and
-leaves its run file in `gpuperf-runs`: 8 heads of keys of 128 elements and 32 heads of queries in
-bf16, one new token, cold L2. Each cell is the time of a call in µs, and the bytes of keys and
-values over it in TB/s. `published` has times in print, whose kernel and number of query heads are
-unknown (8 to 64 of them take the same time there). `decode.py cpu` tries the script on a CPU.
+leaves its run file in `gpuperf-runs`; `decode.py FILE` prints the table of such a file. It measures
+8 heads of keys of 128 elements and 32 heads of queries in bf16, one new token, cold L2. Each cell
+is the time of a call in µs, and the bytes of keys and values over it in TB/s. `published` has times
+in print, whose kernel and number of query heads are unknown (8 to 64 of them take the same time
+there). `decode.py cpu` tries the script on a CPU.
 """
 
 import subprocess
@@ -15,7 +16,8 @@ from pathlib import Path
 import gpuperf
 from gpuperf.model.record import Record
 
-CPU = sys.argv[1:] == ["cpu"]
+GIVEN = sys.argv[1:]
+CPU = GIVEN == ["cpu"]
 BATCHES = (1, 2) if CPU else (1, 2, 4, 8, 16, 32, 64)
 CONTEXTS = (64, 100) if CPU else (1024, 4096, 8192, 16384, 32768, 65536)
 COLUMNS = (
@@ -81,11 +83,15 @@ def cell(record: Record | None) -> str:
 def main() -> None:
     """Measure, and print one line for each batch and context."""
     folder = Path(tempfile.mkdtemp()) if CPU else Path("gpuperf-runs/decode")
-    by_key = {key_of(record): record for record in measure(folder)}
+    stored = [] if CPU else [gpuperf.read_run(Path(name)) for name in GIVEN]
+    records = [r for run in stored for r in run.records] if stored else measure(folder)
+    by_key = {key_of(record): record for record in records}
     titles = (f"{name} {layout}" for name, layout in COLUMNS)
     print(f"{'batch':>5} {'tokens':>6} {'published':>9}", *(f"{t:>23}" for t in titles))
     for batch in BATCHES:
         for context in CONTEXTS:
+            if not any((batch, context, *column) in by_key for column in COLUMNS):
+                continue
             known = PUBLISHED.get((batch, context), "–")
             cells = (cell(by_key.get((batch, context, *column))) for column in COLUMNS)
             print(f"{batch:5} {context:6} {known:>9}", *(f"{c:>23}" for c in cells))

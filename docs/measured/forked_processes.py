@@ -20,10 +20,12 @@ import argparse
 import math
 import random
 import statistics
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from gpuperf.gate.schedule import Standby
 from gpuperf.model.record import Record
 from gpuperf.model.workload import Case
 from gpuperf.run.forking import ForkingLauncher, ForkServer
@@ -34,6 +36,7 @@ from gpuperf.timing_check.cases import timing_cases
 
 SERVERS = 4
 ROUNDS = 8  # 32 processes of each way
+AHEAD = 2  # processes that are started before their turn
 PERMUTATIONS = 4000
 Rounds = list[list[float]]  # for each round the logarithm of each process's time
 CPU = (
@@ -53,7 +56,8 @@ def cases_of(device: str) -> list[Case]:
 
 
 def measure(launcher: Launcher, device: str, budget_s: float) -> tuple[list[Record], float]:
-    """Return a record of each case from a fresh process, and its seconds to the open device."""
+    """Return a record of each case from a fresh process, and the seconds that it needed to open the
+    device, after it was started ahead of its turn."""
     start = time.perf_counter()
     with Supervisor(launcher, device) as supervisor:
         opened = supervisor.open()
@@ -118,24 +122,34 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--budget", type=float, default=0.2, help="seconds of a case")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="begin no round after them")
     options = parser.parse_args()
+    began = time.monotonic()
     draw, spawning = random.Random(1), LocalLauncher()
     servers = [ForkServer([None]) for _ in range(SERVERS)]
     launchers: list[Launcher] = [*(ForkingLauncher(s, spawning) for s in servers)]
     launchers += [spawning] * SERVERS
+    every = range(len(launchers))
     ready_s: list[list[float]] = [[] for _ in launchers]
     rounds: list[list[list[Record]]] = []
+    turns = [index for _ in range(options.rounds) for index in draw.sample(every, len(every))]
+    # While a process measures, the next one imports torch, as in a gate.
+    standby = Standby(dict(enumerate(launchers)), iter([*turns, *turns[:AHEAD]]), AHEAD)
     try:
         for server in servers:
             if refused := server.refused():
                 parser.exit(3, f"workers cannot be forked here: {refused}\n")
-        for _ in range(options.rounds):
+        while turns and time.monotonic() - began < options.seconds:
             found: dict[int, list[Record]] = {}
-            for index in draw.sample(range(len(launchers)), len(launchers)):
-                found[index], took_s = measure(launchers[index], options.device, options.budget)
+            for index in turns[: len(every)]:
+                launcher = standby.take(index)
+                found[index], took_s = measure(launcher, options.device, options.budget)
                 ready_s[index].append(took_s)
-            rounds.append([found[index] for index in range(len(launchers))])
+            del turns[: len(every)]
+            rounds.append([found[index] for index in every])
+            print(f"{len(rounds)} rounds, {time.monotonic() - began:.0f} s", file=sys.stderr)
     finally:
+        standby.close()
         for server in servers:
             server.close()
     report(options.device, rounds, ready_s, draw)

@@ -27,7 +27,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--config", type=Path, default=HERE / "llama.json")
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--prompts", type=int, nargs="+", default=[512, 2048])
-    parser.add_argument("--tokens", type=int, default=64)
+    parser.add_argument("--tokens", type=int, default=64, help="0: prompts alone")
     parser.add_argument("--plain", action="store_true", help="compile nothing")
     return parser.parse_args()
 
@@ -78,7 +78,7 @@ def main() -> None:
             here = places[at : at + 1]
             logits = model(input_ids=ids, past_key_values=cache, cache_position=here).logits
             ids = logits[:, -1:].argmax(-1).clone()
-        return first - began, (wait() - first) / given.tokens
+        return first - began, (wait() - first) / max(1, given.tokens)
 
     with torch.inference_mode():
         for length in given.prompts:

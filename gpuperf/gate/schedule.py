@@ -11,9 +11,10 @@ from __future__ import annotations
 import itertools
 import random
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Generic, TypeVar
 
 from gpuperf.errors import CannotMeasure
 from gpuperf.gate.sides import LABELS, Label
@@ -24,6 +25,8 @@ from gpuperf.model.workload import Case
 from gpuperf.run.connection import Connection
 from gpuperf.run.launcher import Launcher
 from gpuperf.run.supervisor import DEADLINE_S, Supervisor
+
+T = TypeVar("T", bound=Hashable)
 
 
 def order_of(seed: int, pair: int) -> tuple[Label, Label]:
@@ -40,16 +43,14 @@ def shuffled(cases: Sequence[Case], seed: int, pair: int) -> list[Case]:
     return order
 
 
-class Standby:
-    """Workers that are started *ahead* of their turn, in the order of *turns*."""
+class Standby(Generic[T]):
+    """Workers that are started *ahead* of their turn, in the order of *turns*, by their labels."""
 
-    def __init__(
-        self, launchers: Mapping[Label, Launcher], turns: Iterator[Label], ahead: int
-    ) -> None:
+    def __init__(self, launchers: Mapping[T, Launcher], turns: Iterator[T], ahead: int) -> None:
         self._launchers, self._turns, self._ahead = launchers, turns, ahead
-        self._workers: deque[tuple[Label, Connection]] = deque()
+        self._workers: deque[tuple[T, Connection]] = deque()
 
-    def take(self, label: Label) -> Launcher:
+    def take(self, label: T) -> Launcher:
         """Return a launcher for *label*, whose first worker may have been started already."""
         worker: Connection | None = None
         if self._workers and self._workers[0][0] == label:
@@ -124,7 +125,7 @@ class PairRunner:
     extra_s: Mapping[str, float] = field(default_factory=dict)
     ahead: int = 0
     expected: Opened | None = None
-    _standby: Standby | None = None
+    _standby: Standby[Label] | None = None
 
     def pair(
         self, run: Mapping[Label, str], cases: Mapping[Label, Sequence[Case]], index: int

@@ -8,6 +8,7 @@ through DRAM, `accounting` the operators with their shapes (late, since it slows
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
@@ -149,6 +150,11 @@ class Prompts:
     sequences: int
     tokens: int
     seconds: tuple[float, ...]
+
+    @property
+    def usual_s(self) -> float:
+        """Their lower median: that of the second, if the program compiled in the first of two."""
+        return statistics.median_low(self.seconds)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ device is idle is the rest of the gap.
 from __future__ import annotations
 
 import re
-import statistics
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -300,7 +299,7 @@ def _prompts(profile: Profile, steps: Steps) -> Iterator[Part]:
     for prompts in sorted(program.prompts if program else (), key=lambda each: each.tokens):
         name = f"{FIRST} of {prompts.sequences} × {prompts.tokens:,}"
         predicted_s = steps.pass_s(chunks=((prompts.tokens, 0),) * prompts.sequences)
-        yield Part(name, predicted_s, statistics.median(prompts.seconds))
+        yield Part(name, predicted_s, prompts.usual_s)
 
 
 def _table(parts: Sequence[Part], sizes: Sizes, title: str, remarks: Sequence[str]) -> Table:

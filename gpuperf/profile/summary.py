@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
-
 from gpuperf.model.metrics import moved_bytes
 from gpuperf.model.record import Run
 from gpuperf.model.samples import mean_precision
@@ -50,7 +48,7 @@ def prompts_line(profile: Profile) -> str:
         return ""
     ordered = sorted(program.prompts, key=lambda prompts: (prompts.tokens, prompts.sequences))
     each = [
-        f"{format_time(statistics.median(prompts.seconds))} "
+        f"{format_time(prompts.usual_s)} "
         f"({'' if index else 'prompt of '}{prompts.sequences} × {prompts.tokens:,})"
         for index, prompts in enumerate(ordered[:MOST_LENGTHS])
     ]

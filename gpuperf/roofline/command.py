@@ -45,10 +45,11 @@ def roofline(options: opt.Options) -> int:
             outcome = measure_new(supervisor, request)
         else:
             outcome = measure_rest(supervisor, options.resume)
-    top = outcome.run.header
-    # A run of another verb that is resumed is printed as that verb does.
-    resumed = options.resume is not None and (top.study or top.baseline)
-    return report(outcome, options, None if resumed else view)
+        supervisor.dismiss()
+        top = outcome.run.header
+        # A run of another verb that is resumed is printed as that verb does.
+        resumed = options.resume is not None and (top.study or top.baseline)
+        return report(outcome, options, None if resumed else view)
 
 
 def _refuse_beside_resume(options: opt.Options) -> None:

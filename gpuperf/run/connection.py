@@ -58,6 +58,9 @@ class Connection(Protocol):
     def last_words(self) -> str:
         """Return the last lines that the worker printed."""
 
+    def dismiss(self) -> None:
+        """Begin to kill the worker and its processes; `kill` waits for their end."""
+
     def kill(self) -> None:
         """Kill the worker and all processes that it started."""
 
@@ -278,10 +281,15 @@ class LocalConnection:
             return self._process.wait(timeout_s)
         return None
 
-    def kill(self) -> None:
-        """End the process and its descendants, then close the pipes and the log."""
+    def dismiss(self) -> None:
+        """Let the guard end the process and its descendants, without a wait for them."""
         if self._process.control is not None:
             self._process.control.close()
+
+    def kill(self) -> None:
+        """End the process and its descendants, then close the pipes and the log."""
+        self.dismiss()
+        if self._process.control is not None:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(END_S)
         self._process.kill()

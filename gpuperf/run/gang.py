@@ -205,8 +205,14 @@ class GangConnection:
         """Return the last lines that the dead rank printed."""
         return self.ranks[self._culprit or 0].last_words()
 
+    def dismiss(self) -> None:
+        """Begin to kill every rank."""
+        for worker in self.ranks:
+            worker.dismiss()
+
     def kill(self) -> None:
         """Kill every rank, and delete the folder."""
+        self.dismiss()
         for worker in self.ranks:
             worker.kill()
         shutil.rmtree(self.folder, ignore_errors=True)

@@ -171,6 +171,11 @@ class Supervisor:
         assert isinstance(reply, Modules)
         return reply.files
 
+    def dismiss(self) -> None:
+        """Let the worker end while the caller goes on; `__exit__` waits for its end."""
+        if self._worker is not None:
+            self._worker.dismiss()
+
     def renew(self) -> None:
         """End the worker, so that the next request starts another one."""
         self._drop()

@@ -1,5 +1,8 @@
 """Predict what quantized weights gain over bf16 by the tokens of a pass.
 
+Each format has the kernel of `linear` that serves it best: CUDA C for up to 16 tokens of int8 and
+int4 weights, else Triton.
+
 While the weights' bytes bind, the gain is the ratio of the bits. int8 and int4 weights are
 multiplied in bf16, so that they leave memory at fewer tokens, and gain nothing from the tokens on
 at which bf16 leaves it. fp8 is multiplied at its own rate, and gains at any number of tokens.
@@ -7,12 +10,34 @@ at which bf16 leaves it. fp8 is multiplied at its own rate, and gains at any num
 
 from __future__ import annotations
 
-from gpuperf import Control, Expected, Experiment, Numbers, Point, about, at_most
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from gpuperf.kernels._linear_cuda import MOST_ROWS, linear_cuda
+from gpuperf.kernels._linear_triton import linear_triton
+from gpuperf.kernels.linear import LINEAR
+
+from gpuperf import Control, Expected, Experiment, Implementation, Numbers, Point, about, at_most
 from gpuperf.theory.decoding import packed_bits, quantized_gain
 
 WITHIN, CORNER = 0.2, 0.35  # of a gain; within a factor of 2 of a corner, since corners are round
 LONG_PROMPT = {"m": 4096, "n": 4096, "k": 4096}  # larger products slow the clock down
 BITS = {"unquantized": 16.0, "fp8": 8.0, "int8": 8.0}
+
+
+def build(inputs: Mapping[str, Any], point: Point, options: object) -> Callable[[], Any]:
+    """Build the kernel that serves the point best."""
+    few = point.m <= MOST_ROWS and point.weights in ("int8", "int4")
+    return (linear_cuda if few else linear_triton)(inputs, point, options)
+
+
+BEST = replace(
+    LINEAR,
+    name="quantized_linear",
+    summary="y = x·Wᵀ by gpuperf's best kernel for each format and number of tokens",
+    implementations=(Implementation("gpuperf", build, "CUDA C for few tokens, else Triton"),),
+)
 
 
 def expect(at: Point, numbers: Numbers) -> Expected:
@@ -35,7 +60,7 @@ def none(at: Point, numbers: Numbers) -> Expected:
 QUANT_CROSSOVER = Experiment(
     name="quant_crossover",
     question="Up to how many tokens do quantized weights gain?",
-    workload="linear",
+    workload=BEST,
     axes={
         "m": (1, 8, 16, 32, 64, 128, 256, 512, 1024),
         "weights": ("unquantized", "fp8", "int8", "int4"),
@@ -45,7 +70,6 @@ QUANT_CROSSOVER = Experiment(
         "k": (16384,),
         "dtype": ("bf16",),
     },
-    implementations=("triton",),
     x="m",
     series="weights",
     y="speedup",

@@ -253,14 +253,14 @@ def tiles(x: torch.Tensor, point: Point) -> list[Tile]:
     if few and (INTERPRETED or point.m <= WIDEST_PRODUCT):
         products = (*gemv, *products)
     wide = [] if few else wide_tiles(x, point)
-    return [*wide, *(dict(zip(KEYS, tile, strict=True)) for tile in products)]
+    return wide or [dict(zip(KEYS, tile, strict=True)) for tile in products]
 
 
 def launch(
     x: torch.Tensor, x_scale: Any, inputs: Inputs, point: Point, y: torch.Tensor, tile: Tile
 ) -> Call:
     """Return the call of the kernel of *tile* on the activations *x* and their scale, if any."""
-    if "PARTS" in tile:
+    if "PROMOTE" in tile:
         wide: Call = wide_call(x, x_scale, inputs, point, y, tile)
         return wide
     kind, m, n, k = format_of(point), point.m, point.n, point.k

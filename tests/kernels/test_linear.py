@@ -60,17 +60,14 @@ def test_groups_need_not_be_powers_of_two_nor_fill_a_tile(group: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("weights", "parts", "promote", "restore"),
-    [
-        *((weights, 1, 0, 0) for weights in FORMATS),
-        *(("int8", 2, 0, 0), ("fp8", 1, 64, 0), ("int8", 1, 0, 1), ("int4", 1, 0, 1)),
-    ],
+    ("weights", "promote", "restore"),
+    [*((weights, 0, 0) for weights in FORMATS), *(("fp8", 64, 0), ("int8", 0, 1), ("int4", 0, 1))],
 )
 def test_tiles_of_many_rows_are_right_where_they_end_within_a_matrix(
-    weights: str, parts: int, promote: int, restore: int, monkeypatch: pytest.MonkeyPatch
+    weights: str, promote: int, restore: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     at = point(weights, 37, n=75, k=192, group=32)
-    tile = dict(zip(wide.KEYS, (16, 32, 32, 4, 1, parts, promote, restore), strict=True))
+    tile = dict(zip(wide.KEYS, (16, 32, 32, 4, 1, promote, restore), strict=True))
     monkeypatch.setattr(_linear_triton, "tiles", lambda x, point: [tile])
     check("triton", at)
 

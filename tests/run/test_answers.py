@@ -85,6 +85,8 @@ class ScriptedRank:
     def last_words(self) -> str:
         return "last words"
 
+    def dismiss(self) -> None: ...
+
     def kill(self) -> None:
         self.killed = True
 

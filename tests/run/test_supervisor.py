@@ -112,6 +112,8 @@ class ScriptedWorker:
     def last_words(self) -> str:
         return self.dead.words if self.dead else ""
 
+    def dismiss(self) -> None: ...
+
     def kill(self) -> None:
         self.killed = True
 

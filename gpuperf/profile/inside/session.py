@@ -262,7 +262,7 @@ class Session:
         if region not in self.courses:
             if len(self._prompts()) == MOST_LENGTHS:
                 return None
-            limits = Limits(0, MOST_PROMPTS, self.limits.budget_s)
+            limits = Limits(0, MOST_PROMPTS)  # no budget: the first one may compile for minutes
             self.courses[region] = Course(region, limits, limits.plan(("plain",)))
         return self.courses[region]
 
