@@ -18,7 +18,6 @@ import torch
 
 HERE = Path(__file__).parent
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-ROUNDS = 4  # prompts of each length
 
 
 def options() -> argparse.Namespace:
@@ -28,6 +27,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--prompts", type=int, nargs="+", default=[512, 2048])
     parser.add_argument("--tokens", type=int, default=64, help="0: prompts alone")
+    parser.add_argument("--rounds", type=int, default=4, help="prompts of each length")
     parser.add_argument("--plain", action="store_true", help="compile nothing")
     return parser.parse_args()
 
@@ -84,7 +84,7 @@ def main() -> None:
         for length in given.prompts:
             generate(length)  # compiles
         for length in given.prompts:
-            times = [generate(length) for _ in range(ROUNDS)]
+            times = [generate(length) for _ in range(given.rounds)]
             first_s, each_s = (statistics.median(column) for column in zip(*times, strict=True))
             print(
                 f"{given.batch} prompts of {length}: first token after {first_s * 1e3:.2f} ms, "

@@ -6,8 +6,9 @@ from typing import Any
 
 import torch
 
-from gpuperf.measure.checks import dtype_name, tensors_of
+from gpuperf.measure.checks import dtype_name
 from gpuperf.measure.deviation import UNIT_ROUNDOFF, WrongResult, deviation
+from gpuperf.measure.result_shape import tensors_of
 
 # How far apart two results may be, in roundings: in a short dtype both round their last few
 # operations; a sum in fp32 or fp64 of 65,536 terms in another order differs by the root of that.

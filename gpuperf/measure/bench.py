@@ -20,7 +20,6 @@ from gpuperf.errors import CannotMeasure, UnknownName, Unsupported, WorkloadErro
 from gpuperf.jit import begin_build
 from gpuperf.measure import gang
 from gpuperf.measure.caveats import sample_caveats, telemetry_caveats
-from gpuperf.measure.checks import tensors_of
 from gpuperf.measure.counters.case import CaseCounter
 from gpuperf.measure.deviation import WrongResult
 from gpuperf.measure.device import Device
@@ -38,6 +37,7 @@ from gpuperf.measure.refusals import (
     refuse_too_large,
     refuse_unsupported,
 )
+from gpuperf.measure.result_shape import tensors_of
 from gpuperf.measure.result_tensors import share_memory
 from gpuperf.measure.stopwatch import Stopwatch
 from gpuperf.measure.telemetry import Meter

@@ -42,6 +42,7 @@ import torch
 
 from gpuperf.errors import WorkloadError
 from gpuperf.measure.deviation import UNIT_ROUNDOFF, WrongResult, check_product, deviation
+from gpuperf.measure.result_shape import tensors_of, whole_reference
 from gpuperf.model.record import Check
 from gpuperf.model.workload import Implementation, Point, Workload
 
@@ -321,19 +322,9 @@ def _check_whole(
 ) -> None:
     """Check what a few rows cannot show: the whole shape, and NaN (or poison) anywhere.
 
-    The shape is that of the product of the factors, or else the reference's on meta tensors, whose
-    first use in a process imports 1 s of torch's compiler. Raises: WrongResult.
+    Raises: WrongResult.
     """
-    if workload.factors is not None:
-        a, b = workload.factors(inputs, point)
-        rows, columns = a.shape[0], b.shape[1]
-        references = [torch.empty(rows, columns, dtype=torch.float64, device="meta")]
-    else:
-        shapes = {
-            name: value.to("meta") if isinstance(value, torch.Tensor) else value
-            for name, value in inputs.items()
-        }
-        references = tensors_of(workload.reference(shapes, point))
+    references = whole_reference(workload, point, inputs)
     _check_count(outputs, references)
     for got, want in zip(outputs, references, strict=True):
         _check_shape(got, want)
@@ -368,12 +359,3 @@ def _check_shape(got: torch.Tensor, want: torch.Tensor) -> None:
         )
     if got.shape != want.shape:
         raise WrongResult(f"has the shape {tuple(got.shape)} where {tuple(want.shape)} is right")
-
-
-def tensors_of(output: Any) -> list[torch.Tensor]:
-    """Return the tensors of a result. Raises: WrongResult for anything else."""
-    if isinstance(output, torch.Tensor):
-        return [output]
-    if isinstance(output, tuple | list) and all(isinstance(t, torch.Tensor) for t in output):
-        return list(output)
-    raise WrongResult(f"is a {type(output).__name__}, not a tensor or a tuple of tensors")

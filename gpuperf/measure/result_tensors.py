@@ -13,9 +13,10 @@ from typing import Any
 
 import torch
 
-from gpuperf.measure.checks import dtype_name, tensors_of
+from gpuperf.measure.checks import dtype_name
 from gpuperf.measure.deviation import UNIT_ROUNDOFF, WrongResult
 from gpuperf.measure.inputs import torch_dtype
+from gpuperf.measure.result_shape import tensors_of
 from gpuperf.model.workload import Implementation, Point, Workload
 
 CHUNK = 2**24  # elements compared at a time

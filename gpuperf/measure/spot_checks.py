@@ -14,8 +14,9 @@ from typing import Any
 
 import torch
 
-from gpuperf.measure.checks import poison, tensors_of
+from gpuperf.measure.checks import poison
 from gpuperf.measure.deviation import WrongResult
+from gpuperf.measure.result_shape import tensors_of
 from gpuperf.measure.timers.timer import Call
 from gpuperf.model.record import Check
 

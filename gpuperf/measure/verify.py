@@ -25,11 +25,12 @@ import torch
 
 from gpuperf.errors import CannotMeasure
 from gpuperf.measure import gang
-from gpuperf.measure.checks import compare, differ_much, poison, tensors_of
+from gpuperf.measure.checks import compare, differ_much, poison
 from gpuperf.measure.deviation import WrongResult
 from gpuperf.measure.device import Device
 from gpuperf.measure.dropout import RandomCall
 from gpuperf.measure.inputs import bind_make, refill, renew_part
+from gpuperf.measure.result_shape import tensors_of
 from gpuperf.measure.result_tensors import refuse_bad_tensors, refuse_changed_inputs
 from gpuperf.measure.spot_checks import SpotChecks
 from gpuperf.measure.timers.timer import Call

@@ -125,11 +125,11 @@ class Workload:
 
     `reference(inputs, point)` computes the result in float64. `narrow(inputs, rows)` returns the
     inputs of these rows of the result's leading axis alone (or None if the rows need all inputs),
-    so that a big result can be checked in pieces; `reference` is then also called on meta tensors,
-    for the whole shape. `factors(inputs, point)` returns two matrices whose product is the result,
-    which can then be checked in O(n²). `result(point)` is the dtype of the result; if it is empty,
-    the result has the dtype of the case or a finer one. `on_host` says that the result is in host
-    memory.
+    so that a big result can be checked in pieces; its whole shape follows from one row and from
+    two, or else `reference` is called on meta tensors. `factors(inputs, point)` returns two
+    matrices whose product is the result, which can then be checked in O(n²). `result(point)` is the
+    dtype of the result; if it is empty, the result has the dtype of the case or a finer one.
+    `on_host` says that the result is in host memory.
 
     `terms(point)` is the number of products or addends of one element of the result; rounding
     errors grow with its square root; 0 declares that the result is exact. `roundings(point)` is the

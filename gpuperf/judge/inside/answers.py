@@ -35,8 +35,9 @@ from gpuperf.judge.protocol import (
     TensorSpec,
     ToAnswers,
 )
-from gpuperf.measure.checks import dtype_name, tensors_of
+from gpuperf.measure.checks import dtype_name
 from gpuperf.measure.deviation import WrongResult
+from gpuperf.measure.result_shape import tensors_of
 from gpuperf.measure.result_tensors import share_memory
 from gpuperf.model.cost import Bytes, Cost, Flops
 

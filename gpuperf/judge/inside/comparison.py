@@ -16,8 +16,9 @@ from typing import Any
 import torch
 
 from gpuperf.judge.inside.problem import Problem
-from gpuperf.measure.checks import APPROXIMATE, dtype_name, tensors_of
+from gpuperf.measure.checks import APPROXIMATE, dtype_name
 from gpuperf.measure.deviation import UNIT_ROUNDOFF, WrongResult, deviation
+from gpuperf.measure.result_shape import tensors_of
 
 ROUNDINGS = 8  # four of the result, and four of one result in between
 NEAR = 8.0  # roundings of an input
