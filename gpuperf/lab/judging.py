@@ -19,7 +19,7 @@ MOST_WIDTH = 2.0  # of the interval of a parameter, over the width of its band
 
 def judge(study: Study) -> Ruling:
     """Return the ruling on *study*."""
-    points = [point for point in study.points if point.measured and point.expected]
+    points = [point for point in study.points if point.agreement not in ("", "baseline")]
     if problem := _controls(study) or _doubts(study) or _too_few(study, points):
         return Ruling("INCONCLUSIVE", problem)
     series = {name: data_of(of) for name, of in study.series.items()}
@@ -78,10 +78,13 @@ def _agreement(fitted: Fitted) -> str:
 
 def _controls(study: Study) -> str:
     """Return what is wrong with the controls; nothing if all are as predicted."""
+    able = not study.experiment.controls
     for control in study.experiment.controls:
-        points = [p for p in study.controls if p.prediction.control == control.name]
-        if not points:
+        named = [p for p in study.controls if p.prediction.control == control.name]
+        points = [p for p in named if p.agreement != "baseline"]
+        if not named:
             return f"The control '{control.name}' was not measured."
+        able = able or bool(points)
         for point in points:
             if point.measured is None or point.doubt or point.expected is None:
                 why = point.doubt or point.reason or point.prediction.reason
@@ -97,7 +100,7 @@ def _controls(study: Study) -> str:
                     f"{measured_text(point, study)}, where {expected_text(point, study)} is "
                     "predicted."
                 )
-    return ""
+    return "" if able else "No control can differ: each compares a case with itself."
 
 
 def _doubts(study: Study) -> str:

@@ -24,7 +24,7 @@ from gpuperf.model.record import NO_COUNTERS, Record, Run
 from gpuperf.model.workload import Case, Value
 from gpuperf.roofline.speedup import center
 
-Agreement = Literal["agrees", "differs", "refutes", "imprecise", ""]
+Agreement = Literal["agrees", "differs", "refutes", "imprecise", "baseline", ""]
 SPILLED = "local_bytes"  # reading of the local memory that a thread uses
 FASTER = frozenset({"bytes_per_s", "flop_per_s"})
 RETRIED = ("skipped", "oom")  # statuses that leave a point out without a doubt
@@ -70,11 +70,14 @@ class LabPoint:
         """How the interval of the measurement lies to the band of the prediction.
 
         It `agrees` if they meet, and is `imprecise` if it is wider than the band. It `refutes` the
-        prediction if it is outside of a band of twice the width, and otherwise only `differs`.
+        prediction if it is outside of a band of twice the width, and otherwise only `differs`. A
+        point that others are compared with is a `baseline`: itself it can only agree.
         """
         measured, expected = self.measured, self.expected
         if measured is None or expected is None:
             return ""
+        if self.prediction.baseline == self.prediction.case:
+            return "baseline"
         if measured.high - measured.low > expected.high - expected.low:
             return "imprecise"
         if measured.low <= expected.high and measured.high >= expected.low:

@@ -26,6 +26,7 @@ WORDS = {
     "differs": "differs",
     "refutes": "REFUTES",
     "imprecise": "imprecise",
+    "baseline": "the baseline",
     "": UNKNOWN,
 }
 
@@ -163,7 +164,7 @@ def _predicted(point: LabPoint, unit: str) -> str:
 def _mood(point: LabPoint) -> Mood:
     if point.agreement == "refutes":
         return "failure"
-    return "" if point.agreement == "agrees" and not point.doubt else "doubt"
+    return "" if point.agreement in ("agrees", "baseline") and not point.doubt else "doubt"
 
 
 def _row(point: LabPoint, study: Study) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from gpuperf.theory.checkpointing import block_elements, block_ratio
 from gpuperf.units import itemsize
 
 WITHIN = 0.08  # sums of norms, and attention's output where it is laid out anew for a projection
+SHALLOW, SHORT = 2, 1024  # blocks and tokens of the step to which that of the control is compared
 AXES: Mapping[str, tuple[Value, ...]] = {
     "depth": (2, 4, 8),
     "attention": ("sdpa",),
@@ -38,6 +39,16 @@ def of_time(at: Point, numbers: Numbers) -> Expected:
     """Predict the cycles over those without a checkpoint: the ratio of the FLOPs."""
     ratio = block_ratio(at.seq, at.heads * at.head_dim, at.implementation)
     return about(ratio, "ratio", "FLOPs over those of a step that keeps all", 0.08)
+
+
+def of_depth(at: Point, numbers: Numbers) -> Expected:
+    """Predict the cycles over those of a step of the fewest blocks."""
+    return about(at.depth / SHALLOW, "ratio", "the blocks of a step over those of another", 0.08)
+
+
+def compared(at: Point) -> Mapping[str, Value]:
+    """Return the axes of the step that *at* is compared with: for the control one of few blocks."""
+    return {"implementation": "none", **({"depth": SHALLOW} if at.seq == SHORT else {})}
 
 
 CHECKPOINT_MEMORY = Experiment(
@@ -67,10 +78,14 @@ CHECKPOINT_TIME = replace(
     y="cycle_ratio",  # a power cap changes the clock from case to case
     unit="",
     expect=of_time,
-    baseline=lambda at: {"implementation": "none"},
+    baseline=compared,
     controls=(
         Control(
-            "no checkpoint", {"seq": 1024}, "a step compared with itself", implementations=("none",)
+            "blocks",
+            {"seq": SHORT, "depth": (SHALLOW, 2 * SHALLOW)},
+            "twice as many blocks take twice the cycles",
+            of_depth,
+            ("none",),
         ),
     ),
     needs=("cuda",),

@@ -66,6 +66,13 @@ def test_an_experiment_is_short(file: Path) -> None:
 
 
 @pytest.mark.parametrize("experiment", EXPERIMENTS, ids=lambda e: e.name)
+def test_an_experiment_has_a_control_that_can_differ(experiment: Experiment) -> None:
+    """A case that is compared with itself always agrees."""
+    made = predictions(experiment, sheet("h200-sxm"))
+    assert any(p.control and p.baseline != p.case for p in made)
+
+
+@pytest.mark.parametrize("experiment", EXPERIMENTS, ids=lambda e: e.name)
 @pytest.mark.parametrize("device", SHEETS)
 def test_an_experiment_predicts_every_point_from_a_data_sheet(
     experiment: Experiment, device: str
