@@ -131,7 +131,7 @@ def compare(
 ) -> Check:
     """Compare *output* with the reference of *inputs* (as they were before the call).
 
-    `pick(count, n)` draws *count* row numbers below *n*. A result of many rows is compared on some
+    `pick(count, n)` draws *count* row numbers below *n* on the host. A result of many rows is compared on some
     rows, and then whole: a product by Freivalds's test, another result by pieces in random order,
     for *whole_s* seconds at most. The result of *harsh* inputs is compared on some rows, and may
     also err as rounding these inputs would make it err. A result that is checked *again*, after its
@@ -293,6 +293,7 @@ def _some_rows(
     chosen = pick(rows, outputs[0].shape[0])
     if rows > 1:
         chosen[0], chosen[-1] = 0, outputs[0].shape[0] - 1  # where a kernel's tail goes wrong
+    chosen = chosen.to(outputs[0].device)
     return chosen if workload.narrow(inputs, chosen[:1]) is not None else None
 
 

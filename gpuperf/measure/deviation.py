@@ -14,6 +14,9 @@ from gpuperf.model.record import Check
 
 RMS_SHARE = 0.25  # tolerance of the rms error of many elements, over that of one element
 VECTORS = 4  # random vectors of Freivalds's test
+# A result of so many elements is compared on the host: a process loads each GPU kernel that it uses
+# first in 5 to 20 ms (H200), and a comparison takes a dozen.
+FEW = 2**18
 SLICE = 2**23  # elements that are converted to float64 at a time
 
 # Half the spacing of numbers just above 1: 2^-p with p bits of significand, the hidden one counted.
@@ -48,7 +51,10 @@ def deviation(
     *granted* is subtracted from the absolute error of each element; the error is then divided by
     the size of the values, at least *least*. Raises: WrongResult where elements are unwritten.
     """
+    if got.numel() <= FEW:
+        got, want = got.cpu(), want.cpu()
     got = got.to(want.device)
+    granted, least = (None if some is None else some.to(want) for some in (granted, least))
     rows = got.shape[0] if got.dim() else 1
     if not got.dtype.is_floating_point:
         error = (got.double() - want.double()).abs().max().item() if got.numel() else 0.0
@@ -87,7 +93,7 @@ def _relative(
         same = row.mean([dim for dim in range(want.dim()) if dim != want.dim() - 2], keepdim=True)
         size = size.maximum(row.sqrt()).maximum(same.sqrt())
     if least is not None:
-        size = size.maximum(least.to(size))
+        size = size.maximum(least)
     off = (values - want).abs()
     if granted is not None:
         off = (off - granted).clamp_min(0.0)
@@ -111,11 +117,10 @@ def check_product(
     """
     for left, right, whole in ((a, b, c), (b.t(), a.t(), c.t())):
         signs = 2.0 * pick(right.shape[1] * VECTORS, 2).double() - 1.0
-        order = torch.randperm(
-            len(signs), device=signs.device, generator=_generator(pick, signs.device)
-        )
-        x = signs[order].view(-1, VECTORS)
-        want, got = _times(left, _times(right, x)), _times(whole, x)
+        generator = torch.Generator().manual_seed(int(pick(1, 2**31).item()))
+        order = torch.randperm(len(signs), generator=generator)
+        x = signs[order].view(-1, VECTORS).to(whole.device)
+        want, got = _times(left, _times(right, x)).cpu(), _times(whole, x).cpu()
         size = want.square().mean(1, keepdim=True).maximum(want.square().mean()).sqrt()
         worst = ((got - want).abs() / size.clamp_min(1e-300)).max().item()
         if not worst <= allowed:
@@ -123,10 +128,6 @@ def check_product(
                 f"differs from the product of its inputs by {worst:.3g} of a row's size, over the "
                 f"tolerance of {allowed:.3g} (Freivalds's test of the whole result)"
             )
-
-
-def _generator(pick: Callable[[int, int], torch.Tensor], device: torch.device) -> torch.Generator:
-    return torch.Generator(device=device).manual_seed(int(pick(1, 2**31).item()))
 
 
 def _times(matrix: torch.Tensor, vectors: torch.Tensor) -> torch.Tensor:
