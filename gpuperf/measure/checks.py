@@ -131,11 +131,12 @@ def compare(
 ) -> Check:
     """Compare *output* with the reference of *inputs* (as they were before the call).
 
-    `pick(count, n)` draws *count* row numbers below *n* on the host. A result of many rows is compared on some
-    rows, and then whole: a product by Freivalds's test, another result by pieces in random order,
-    for *whole_s* seconds at most. The result of *harsh* inputs is compared on some rows, and may
-    also err as rounding these inputs would make it err. A result that is checked *again*, after its
-    samples, is compared on some rows, or on one row of few large ones. Raises: WrongResult.
+    `pick(count, n)` draws *count* row numbers below *n* on the host. A result of many rows is
+    compared on some rows, and then whole: a product by Freivalds's test, another result by pieces
+    in random order, for *whole_s* seconds at most. The result of *harsh* inputs is compared on some
+    rows, and may also err as rounding these inputs would make it err. A result that is checked
+    *again*, after its samples, is compared on some rows, or on one row of few large ones. Raises:
+    WrongResult.
     """
     outputs = tensors_of(output)
     comparison = Comparison(workload, point, accumulate, implementation, harsh)
