@@ -10,13 +10,9 @@ at which bf16 leaves it. fp8 is multiplied at its own rate, and gains at any num
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
 
-from gpuperf.kernels._linear_cuda import MOST_ROWS, linear_cuda
-from gpuperf.kernels._linear_triton import linear_triton
-from gpuperf.kernels._quantized import format_of
+from gpuperf.kernels._linear_cuda import linear_best
 from gpuperf.kernels.linear import LINEAR
 
 from gpuperf import Control, Expected, Experiment, Implementation, Numbers, Point, about, at_most
@@ -27,17 +23,11 @@ LONG_PROMPT = {"m": 4096, "n": 2048, "k": 2048}  # larger products slow the cloc
 BITS = {"unquantized": 16.0, "fp8": 8.0, "int8": 8.0}
 
 
-def build(inputs: Mapping[str, Any], point: Point, options: object) -> Callable[[], Any]:
-    """Build the kernel that serves the point best."""
-    few = point.m <= MOST_ROWS and format_of(point) in ("int8", "int4")
-    return (linear_cuda if few else linear_triton)(inputs, point, options)
-
-
 BEST = replace(
     LINEAR,
     name="quantized_linear",
     summary="y = x·Wᵀ by gpuperf's best kernel for each format and number of tokens",
-    implementations=(Implementation("gpuperf", build, "CUDA C for few tokens, else Triton"),),
+    implementations=(Implementation("gpuperf", linear_best, "CUDA C for few tokens, else Triton"),),
 )
 
 

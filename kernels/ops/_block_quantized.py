@@ -1,4 +1,4 @@
-"""Compute one transformer block with int8 weights, by the Triton kernels of `linear`.
+"""Compute one transformer block with int8 weights, by the kernels of `linear`.
 
 The products read their factors from tensors that their builds are bound to, so that what is between
 two products (norms, RoPE and attention, activation, sums) is a function that writes its result
@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from gpuperf.kernels._linear_triton import linear_triton
+from gpuperf.kernels._linear_cuda import linear_best
 from gpuperf.kernels._transformer_block import (
     EPS,
     WEIGHTS,
@@ -94,7 +94,7 @@ class Products:
         bound = {"x": self.factor[name], "weight": self.codes[name], "scale": scale}
         dtype = "bf16" if scale.dtype == torch.bfloat16 else "fp32"
         point = Point(m=tokens, n=n, k=k, weights="int8", dtype=dtype)
-        product: Callable[[], torch.Tensor] = linear_triton(bound, point, {})
+        product: Callable[[], torch.Tensor] = linear_best(bound, point, {})
         return product
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
+from gpuperf.kernels._linear_triton import linear_triton
 from gpuperf.kernels._quantized import Inputs, format_of, group_of, torch_dtype
 
 from gpuperf import Point
@@ -94,6 +95,11 @@ def cuda_supports(point: Point, device: Any) -> str | None:
         return "CUDA C needs an NVIDIA GPU"
     if int(device.capability.split(".")[0]) < OLDEST:
         return f"needs compute capability {OLDEST}.0"
+    return refusal(point)
+
+
+def refusal(point: Point) -> str | None:
+    """Return why the kernel cannot run the point on any GPU, or None where it can."""
     if format_of(point) not in ("int4", "int8") or point.dtype != "bf16":
         return "takes x in bf16 and weights in int4 or int8"
     if point.m > MOST_ROWS:
@@ -101,3 +107,14 @@ def cuda_supports(point: Point, device: Any) -> str | None:
     if row_bytes(point) % CHUNK or group_of(point) % CHUNK:
         return f"needs rows of W of multiples of {CHUNK} bytes, and groups of multiples of {CHUNK}"
     return None
+
+
+def linear_best(inputs: Inputs, point: Point, options: object) -> Call:
+    """Build the product by this kernel where it can run, as it is the fastest there, else by
+    Triton."""
+    x = inputs["x"]
+    nvidia = x.is_cuda and not torch.version.hip
+    if nvidia and torch.cuda.get_device_capability(x.device)[0] >= OLDEST and not refusal(point):
+        return linear_cuda(inputs, point, options)
+    product: Call = linear_triton(inputs, point, options)
+    return product

@@ -17,7 +17,7 @@ to 127, so that rungs with int8 weights compute the same block as the others.
 - `bf16`: all tensors in bf16, half the bytes.
 - `compile`: torch.compile of `bf16`, which fuses elementwise operators.
 - `graph`: `compile` captured as a CUDA graph, which the host launches at once.
-- `quantized`: `graph` with int8 weights, by the Triton kernels of `linear`; it does not train.
+- `quantized`: `graph` with int8 weights, by the kernels of `linear`; it does not train.
 - `ours`: `quantized` with norms, activation and attention by gpuperf's Triton kernels; torch
   compiles RoPE and sums.
 
