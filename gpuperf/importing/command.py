@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from gpuperf.errors import UsageError
-from gpuperf.importing.results import begins_as_results
+from gpuperf.importing.results import NO_INDEX, begins_as_results
 from gpuperf.model.contract import Contract, DeviceFacts, Fingerprint
 from gpuperf.model.protocol import Opened
 from gpuperf.model.record import Run
@@ -54,6 +54,10 @@ def import_file(
         int,
         typer.Option(min=0, max=10**6, help="Number of training steps to skip at a trace's start."),
     ] = 0,
+    device_index: Annotated[
+        int | None,
+        typer.Option(min=0, max=1023, help="Device of an NVBench file that has several."),
+    ] = None,
 ) -> None:
     """Import an Nsight Compute report, a torch.profiler trace, or benchmark results.
 
@@ -72,8 +76,10 @@ def import_file(
         )
     check_writable(out)
     results = traced and begins_as_results(file)
+    if device_index is not None and not results:
+        raise UsageError(f"{str(file)!r} is no file of NVBench", NO_INDEX)
     if results:
-        run, path = _results(file, out)
+        run, path = _results(file, out, device_index)
     else:
         run, path = _traced(file, warmup, out) if traced else _report(file, out)
     with RunWriter(path, fresh=True) as writer:
@@ -105,13 +111,13 @@ def _report(file: Path, out: Path) -> tuple[Run, Path]:
     return Run(header, report.records), out / f"{run}.jsonl"
 
 
-def _results(file: Path, out: Path) -> tuple[Run, Path]:
+def _results(file: Path, out: Path, device_index: int | None) -> tuple[Run, Path]:
     """Return the run of a result file of another benchmark, and the path in *out* of its run
     file."""
     from gpuperf.importing.results import read_results
 
     run = new_run_id("import", "results")
-    results = read_results(file, run)
+    results = read_results(file, run, device_index)
     if results.left_out:
         say(f"{file}: {results.left_out}")
     opened = Opened(results.device, results.fingerprint)

@@ -102,25 +102,29 @@ class _File(msgspec.Struct):
     meta: dict[str, Any] = {}
 
 
-def read(data: bytes, path: Path, run: str) -> Results:
-    """Return the states in *data*, the file *path*, that were timed or skipped.
+def read(data: bytes, path: Path, run: str, device_index: int | None = None) -> Results:
+    """Return the states in *data*, the file *path*, that were timed or skipped on one device.
 
     Raises: ValueError for another file; UsageError for one that is too large, has no isolated
-    times, or was measured on several devices.
+    times, or has times of several devices, none of which *device_index* names.
     """
     file = parse(data, _File)
     refuse_own(path, file.meta.get("version"))
     states = [(b.name, state) for b in file.benchmarks or () for state in b.states or ()]
+    if device_index is not None:
+        states = [(name, state) for name, state in states if state.device == device_index]
     refuse_many(path, len(states), "states", MOST_RECORDS)
     kept = [(name, s) for name, s in states if s.is_skipped or TIME in _values(s)]
     if not any(not state.is_skipped for _, state in kept):
         raise UsageError(
-            f"{path} has no isolated times of a GPU", "nvbench --json FILE writes them"
+            f"{path} has no isolated times of a GPU"
+            + (f" with the index {device_index}" if device_index is not None else ""),
+            "nvbench --json FILE writes them",
         )
     used = {state.device for _, state in kept if state.device is not None}
     if len(used) > 1:
         raise UsageError(
-            f"{path} has times of {len(used)} devices", "nvbench --devices 0 takes one"
+            f"{path} has times of {len(used)} devices", f"--device-index {min(used)} takes one"
         )
     device = _device(file.devices or [], next(iter(used), 0))
     hard: dict[str, str | int] = {

@@ -20,6 +20,7 @@ from gpuperf.model.record import Record
 from gpuperf.model.text import clean, clean_json
 from gpuperf.model.workload import Case, Value
 
+NO_INDEX = "--device-index chooses a device of an NVBench file: leave it out"
 LARGEST_FILE = 64 << 20  # bytes; 10,000 benchmarks of 200 rounds have about 40 MB
 MOST_RECORDS = 10_000
 MOST_SAMPLES = 2_000_000  # in a file
@@ -57,8 +58,9 @@ def begins_as_results(path: Path) -> bool:
         return False  # the reader of traces says what is wrong
 
 
-def read_results(path: Path, run: str) -> Results:
-    """Read the result file *path* of pytest-benchmark or NVBench as records of *run*.
+def read_results(path: Path, run: str, device_index: int | None = None) -> Results:
+    """Read the result file *path* of pytest-benchmark or NVBench as records of *run*; of a file of
+    NVBench those of the device *device_index*.
 
     Raises: UsageError for a file that is neither, is too large, or has impossible values.
     """
@@ -69,9 +71,12 @@ def read_results(path: Path, run: str) -> Results:
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}", "export fewer") from None
     states = b'"states"' in data and b'"stats"' not in data
-    read = nvbench.read if states else pytest_benchmark.read
     try:
-        return read(data, path, run)
+        if states:
+            return nvbench.read(data, path, run, device_index)
+        if device_index is not None:
+            raise UsageError(f"{path} is no file of NVBench", NO_INDEX)
+        return pytest_benchmark.read(data, path, run)
     except (ValueError, OverflowError) as error:
         tool = "NVBench" if states else "pytest-benchmark"
         raise UsageError(

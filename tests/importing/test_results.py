@@ -19,7 +19,7 @@ from gpuperf.importing.results import Results, begins_as_results, read_results
 from gpuperf.run.store import read_run
 from gpuperf.showing.exports import export_text
 
-Read = Callable[[Any], Results]
+Read = Callable[..., Results]
 
 
 def pytest_file(**changes: Any) -> dict[str, Any]:
@@ -84,10 +84,10 @@ def nvbench_file(**changes: Any) -> dict[str, Any]:
 def read(tmp_path: Path) -> Read:
     """Reads a document from a file."""
 
-    def read(document: Any) -> Results:
+    def read(document: Any, device_index: int | None = None) -> Results:
         file = tmp_path / "bench.json"
         file.write_text(document if isinstance(document, str) else json.dumps(document))
-        return read_results(file, "run")
+        return read_results(file, "run", device_index)
 
     return read
 
@@ -218,12 +218,20 @@ def test_too_many_or_too_large_is_refused(
         read(nvbench_file())
 
 
-def test_several_devices_are_refused(read: Read) -> None:
+def test_one_of_several_devices_has_to_be_named(read: Read) -> None:
     document = nvbench_file()
-    states = document["benchmarks"][0]["states"]
+    states, devices = document["benchmarks"][0]["states"], document["devices"]
     states.append({**states[0], "device": 1})
-    with pytest.raises(UsageError, match="times of 2 devices"):
+    devices.append({**devices[0], "id": 1, "name": "Quadro GP100"})
+    with pytest.raises(UsageError, match="times of 2 devices") as refused:
         read(document)
+    assert refused.value.hint == "--device-index 0 takes one"
+    found = read(document, 1)
+    assert (found.device.name, len(found.records)) == ("Quadro GP100", 1)
+    with pytest.raises(UsageError, match="no isolated times of a GPU with the index 2"):
+        read(document, 2)
+    with pytest.raises(UsageError, match="is no file of NVBench"):
+        read(pytest_file(), 0)
 
 
 def test_hostile_names_are_cleaned_cut_and_distinct(read: Read) -> None:
