@@ -66,7 +66,8 @@ def test_a_program_that_generates_text_has_the_time_to_the_first_token() -> None
     run = training()
     whole = run.records[0]
     assert whole.program is not None
-    prompts = (Prompts(8, 2048, (0.5, 0.3, 0.4)), Prompts(8, 64, (0.02,)))
+    compiled = Prompts(8, 2048, (25.0, 0.4))
+    prompts = (compiled, Prompts(8, 64, (0.02,)))
     program = replace(whole.program, prompts=prompts)
     run = replace(run, records=(replace(whole, program=program), *run.records[1:]))
     line = " a token; the first one after 20.00 ms (prompt of 8 × 64), 400.0 ms (8 × 2,048)\n"

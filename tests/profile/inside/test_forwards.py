@@ -234,6 +234,18 @@ def test_prompts_are_timed_by_their_length_beside_the_passes_over_tokens(tmp_pat
     assert max(plain.steps_s) < 0.01
 
 
+def test_prompts_are_timed_however_long_the_first_of_them_compiles(tmp_path: Path) -> None:
+    program = Program(tmp_path, Limits(0, 4, budget_s=0.01))
+    for _ in range(5):
+        program.session.forwarded(False, (4, 16))
+        time.sleep(0.02)
+        for _ in range(2):
+            program.session.forwarded()
+    program.session.close()
+    (timed,) = (p for p in program.results if p.region.startswith(PROMPT))
+    assert timed.steps >= 3
+
+
 def test_a_prompt_in_chunks_and_prompts_in_a_row_are_not_timed(tmp_path: Path) -> None:
     program = Program(tmp_path, Limits(0, 50))
     for prompts in (2, 1, 3):
