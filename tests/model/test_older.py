@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from measured import MEASURED, TESTS, name_of, run_file
+from measured import TESTS, name_of, run_file
 
 from gpuperf.model.aten import Tensor
 from gpuperf.model.older import operands_of
@@ -17,7 +17,7 @@ from gpuperf.run.store import read_run
 GOLDEN = TESTS / "golden"
 PROFILES = [
     *(GOLDEN / f"run_schema_{n}.jsonl" for n in (7, 8)),
-    *sorted(MEASURED.glob("h200-profile-*.jsonl.gz")),
+    *(run_file(f"h200-profile-{name}") for name in ("eager", "sdpa", "padded", "compiled")),
 ]
 TENSORS = st.builds(
     Tensor,
