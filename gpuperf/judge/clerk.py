@@ -33,6 +33,7 @@ from gpuperf.judge.protocol import (
     Loaded,
     Share,
 )
+from gpuperf.judge.roofs import roofs_of
 from gpuperf.judge.seat import (
     ANSWERS,
     LARGEST_SPREAD,
@@ -60,7 +61,8 @@ SPARE = 4  # times the bytes of all slots that must be free there
 @dataclass(frozen=True)
 class Settings:
     """How submissions are judged: the isolation, the number of processes, the longest silence of a
-    worker in seconds, whether to show what workers print, and how workers start.
+    worker in seconds, whether to show what workers print, how workers start, and whether
+    torch.compile of the reference is timed too.
 
     A forked worker is a fork of a process that has imported torch and runs no submission.
     """
@@ -70,6 +72,7 @@ class Settings:
     deadline_s: float = 60.0
     debug: bool = False
     started: Started = "spawned"
+    compiled: bool = False
 
 
 @dataclass
@@ -88,11 +91,12 @@ class Clerk:
     _memory: Path = Path()
     _answers: LocalConnection | None = None
     _loaded: Loaded | None = None
-    _references: dict[int, Seat] = field(default_factory=dict)
+    _references: dict[tuple[Side, int], Seat] = field(default_factory=dict)
     _seed: int = 0
     _count: int = 0
     _sha: str = ""
     _orphaned: bool = False
+    _uncompiled: str = ""
 
     def __enter__(self) -> Clerk:
         self._held.enter_context(tree.adopting())
@@ -142,7 +146,8 @@ class Clerk:
         """Collect the evidence about *submission*. Raises: CannotMeasure."""
         loaded = self.load()
         for process in range(0 if loaded.unfair else self.settings.processes):
-            self._reference(process)  # before a submission could change its file
+            for side in self._others():  # before a submission could change the file
+                self._reference(process, side)
         evidence = CaseEvidence(
             self.case.name,
             unfair=loaded.unfair,
@@ -150,12 +155,16 @@ class Clerk:
             kinds=loaded.kinds,
             notes=loaded.notes,
             restrictions=Restrictions(self.settings.isolation),
+            roofs=roofs_of(loaded.opened),
             started="forked" if self.server and not self.server.refused() else "spawned",
         )
         for process in range(0 if loaded.unfair else self.settings.processes):
             evidence = self._add_process(evidence, submission, process)
             if evidence.failure or any(a.failed for a in evidence.audits) or evidence.replaced:
                 break
+        if self._uncompiled:
+            note = f"torch.compile of the reference is not timed: {self._uncompiled}"
+            evidence = replace(evidence, notes=(*evidence.notes, note))
         if self._sha256() != self._sha:
             evidence = replace(evidence, edited="the reference's file changed while it was judged")
         return evidence
@@ -184,17 +193,17 @@ class Clerk:
         loaded = self.load()
         assert self._answers is not None
         with self._seat("submission") as (seat, folder):
-            reference, reference_folder = self._reference(process)
+            others = [self._reference(process, side) for side in self._others()]
             try:
                 evidence = replace(evidence, restrictions=self._import(seat, submission, folder))
             except Ended as ended:
                 return _failed(evidence, ended, "compile-error")
             secret = int.from_bytes(os.urandom(8))  # drawn after the submission was imported
-            files = (folder, reference_folder)
-            share = self._share(files)
+            share = self._share((folder, *(place for _, place in others)))
             try:
                 ask(self._answers, share, self.settings.deadline_s)
-                self._build(reference, reference_folder)
+                for reference, place in others:
+                    self._build(reference, place)
             except Ended as ended:
                 raise _fault_of_task(ended) from None
             try:
@@ -202,9 +211,23 @@ class Clerk:
             except Ended as ended:
                 return _failed(evidence, ended, "crashed")
             slots = slot_count(loaded.inputs.size)
-            bench = Bench(self._answers, seat, reference, Path(share.results), loaded, slots)
+            references = tuple(reference for reference, _ in others)
+            bench = Bench(self._answers, seat, references, Path(share.results), loaded, slots)
             trial = Trial(bench, process, secret, self.settings.deadline_s)
-            return trial.run(evidence)
+            evidence = trial.run(evidence)
+            if trial.uncompiled:
+                self._dismiss_compiled(trial.uncompiled)
+            return evidence
+
+    def _dismiss_compiled(self, reason: str) -> None:
+        """End the seats of torch.compile, which failed for this *reason*."""
+        self._uncompiled = reason
+        for key in [key for key in self._references if key[0] == "compiled"]:
+            self._references.pop(key).close()
+
+    def _others(self) -> tuple[Side, ...]:
+        compiled = self.settings.compiled and not self._uncompiled
+        return ("reference", "compiled") if compiled else ("reference",)
 
     def _share(self, folders: tuple[Path, ...]) -> Share:
         """Make the files that the seats in *folders* and the answers' worker share."""
@@ -224,19 +247,19 @@ class Clerk:
             count,
         )
 
-    def _reference(self, process: int) -> tuple[Seat, Path]:
-        """Return the seat of the reference for one process of the submission."""
-        folder = self._memory / f"reference-{process}"
-        if process not in self._references:
+    def _reference(self, process: int, side: Side = "reference") -> tuple[Seat, Path]:
+        """Return a seat of the reference for one process of the submission."""
+        folder = self._memory / f"{side}-{process}"
+        if (side, process) not in self._references:
             folder.mkdir(mode=0o700)
-            seat = self._start("reference", folder)
-            self._references[process] = seat
+            seat = self._start(side, folder)
+            self._references[side, process] = seat
             try:
                 seat.hello()
                 self._import(seat, Submission(self.task.reference), folder)
             except Ended as ended:
                 raise _fault_of_task(ended) from None
-        return self._references[process], folder
+        return self._references[side, process], folder
 
     @contextmanager
     def _seat(self, side: Side) -> Iterator[tuple[Seat, Path]]:

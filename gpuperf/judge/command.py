@@ -87,6 +87,7 @@ def judge_one(
     point: Annotated[
         str, typer.Option(help="Point of a Workload: m=64,dtype=fp32.", show_default=False)
     ] = "",
+    compiled: Annotated[bool, typer.Option(help="Time torch.compile of the reference too.")] = True,
     out: Annotated[Path, typer.Option(help="File for the verdict.")] = Path("verdict.json"),
     trace: Annotated[
         Path | None,
@@ -106,7 +107,11 @@ def judge_one(
         return NOTHING_JUDGED
     task = read_task(against, task_format.value, cases, point)
     settings = Settings(
-        isolation.value, processes, options.deadline, bool(os.environ.get("GPUPERF_DEBUG"))
+        isolation.value,
+        processes,
+        options.deadline,
+        bool(os.environ.get("GPUPERF_DEBUG")),
+        compiled=compiled,
     )
     with Sitting(against, task, settings) as sitting:
         verdict = sitting.judge(submission, say)

@@ -10,6 +10,7 @@ from typing import Literal
 
 from gpuperf.judge.task import Side
 from gpuperf.model.cost import Cost
+from gpuperf.model.peaks import Peaks
 from gpuperf.model.record import Started
 
 Failure = Literal["timeout", "oom", "crashed", "compile-error"]
@@ -93,7 +94,8 @@ class CaseEvidence:
     functions that its code replaced in the process, and `edited` says which file of the task it
     changed. `seeds` are those of each process, drawn after
     the submission was imported. `started` says whether its processes are forks of one process,
-    whose libraries have the same addresses.
+    whose libraries have the same addresses. `roofs` are those that `gpuperf calibrate` measured,
+    or else the device's data sheet.
     """
 
     case: str
@@ -112,4 +114,5 @@ class CaseEvidence:
     calls: int = 0
     restrictions: Restrictions = Restrictions()
     started: Started = "spawned"
+    roofs: Peaks | None = None
     grade: Grade = "C"

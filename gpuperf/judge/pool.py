@@ -73,7 +73,8 @@ class Judge:
     forks of a process that has imported torch and runs no submission (`started="forked"`), which
     takes milliseconds; `"spawned"` processes import torch each, and differ as those of
     `gpuperf judge` do. *workers* submissions are judged at a time: on a CPU more than one disturb
-    each other's times. A submission may compute for *deadline_s* seconds at a time.
+    each other's times. A submission may compute for *deadline_s* seconds at a time. With
+    *compiled*, torch.compile of the reference is timed too.
 
     *format* is that of the task (`auto`, `kernelbench`, `gpumode`, `flashinfer`, `gpuperf`), of
     which at most *cases* cases are judged; *point* is that of a `Workload` (`m=64,dtype=fp32`).
@@ -93,6 +94,7 @@ class Judge:
         isolation: IsolationName = "process",
         deadline_s: float = 60.0,
         started: Started = "forked",
+        compiled: bool = False,
     ) -> None:
         if format not in ("auto", *FORMATS):
             raise UsageError(f"no format {format!r}", f"auto, {', '.join(FORMATS)}")
@@ -106,7 +108,9 @@ class Judge:
             raise UsageError(f"a deadline cannot be {deadline_s:g} s", "deadline_s=60")
         self._against = Path(against).absolute()
         self._task = read_task(self._against, format, cases, point)
-        self._settings = Settings(isolation, processes, deadline_s, started=started)
+        self._settings = Settings(
+            isolation, processes, deadline_s, started=started, compiled=compiled
+        )
         self._named = named(
             self._against if self._against.is_file() else Path(self._task.reference)
         )
@@ -216,12 +220,14 @@ def judge(
     processes: int = 3,
     isolation: IsolationName = "process",
     deadline_s: float = 60.0,
+    compiled: bool = True,
 ) -> Verdict:
     """Judge the file *submission* against the task *against*, as `gpuperf judge` does.
 
     Return the `Verdict`: `status` (`valid`, `wrong`, `cheat`, `suspect`, …), `reason`, `grade`,
-    `score` (of a valid submission alone: the speed-up over the reference with its 95 % interval),
-    and the evidence and the facts of each case in `cases`. The arguments are those of `Judge`; each
+    of a valid submission alone `score` (the speed-up over the reference with its 95 % interval),
+    `compiled` (the speed-up over torch.compile of the reference) and `light` (the share of the
+    roof), and the evidence and the facts of each case in `cases`. The arguments are those of `Judge`; each
     submission starts *processes* processes, over which the interval is. Raises: UsageError,
     CannotMeasure.
     """
@@ -234,5 +240,6 @@ def judge(
         isolation=isolation,
         deadline_s=deadline_s,
         started="spawned",
+        compiled=compiled,
     ) as pool:
         return next(pool.map([submission]))

@@ -114,12 +114,16 @@ def test_a_changed_task_ends_the_search(files: Path) -> None:
 
 
 def test_one_submission_is_judged_as_by_the_command(files: Path) -> None:
-    verdict = gpuperf.judge(files / "wrong.py", against=files / "reference.py", processes=1)
+    verdict = gpuperf.judge(
+        files / "wrong.py", against=files / "reference.py", processes=1, compiled=False
+    )
     assert isinstance(verdict, gpuperf.Verdict)
     assert (verdict.status, verdict.score) == ("wrong", None)
     assert verdict.cases[0].evidence.started == "spawned"
     with pytest.raises(UsageError, match="absent"):
-        gpuperf.judge(files / "absent.py", against=files / "reference.py", processes=1)
+        gpuperf.judge(
+            files / "absent.py", against=files / "reference.py", processes=1, compiled=False
+        )
 
 
 @pytest.mark.parametrize(
