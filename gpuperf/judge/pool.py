@@ -15,11 +15,11 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict, Unpack
 
 import msgspec
 
-from gpuperf.errors import CannotMeasure, GpuperfError, UsageError
+from gpuperf.errors import CannotMeasure, GpuperfError, UnknownName, UsageError
 from gpuperf.judge.clerk import Settings
 from gpuperf.judge.evidence import CaseEvidence
 from gpuperf.judge.protocol import Ready, Refused
@@ -65,6 +65,17 @@ ToPooled = Sit | Try
 FromPooled = Ready | Judged | Refused
 
 
+class Conditions(TypedDict, total=False):
+    """The arguments of `judge` and `Judge` that say what is judged and how; see `Judge`."""
+
+    format: str
+    cases: int
+    point: str
+    isolation: IsolationName
+    deadline_s: float
+    compiled: bool
+
+
 class Judge:
     """A pool that judges submissions against one task, for searches over many candidates.
 
@@ -73,13 +84,17 @@ class Judge:
     forks of a process that has imported torch and runs no submission (`started="forked"`), which
     takes milliseconds; `"spawned"` processes import torch each, and differ as those of
     `gpuperf judge` do. *workers* submissions are judged at a time: on a CPU more than one disturb
-    each other's times. A submission may compute for *deadline_s* seconds at a time. With
-    *compiled*, torch.compile of the reference is timed too.
+    each other's times. The conditions:
 
-    *format* is that of the task (`auto`, `kernelbench`, `gpumode`, `flashinfer`, `gpuperf`), of
-    which at most *cases* cases are judged; *point* is that of a `Workload` (`m=64,dtype=fp32`).
-    *isolation* is `process` or `sandbox`: only the latter keeps a hostile submission from the
-    processes of the judge. Raises: UsageError.
+    - `format` is that of the task: `auto` (the default), `kernelbench`, `gpumode`, `flashinfer`, or
+      `gpuperf`, whose `point` is that of a `Workload` (`m=64,dtype=fp32`).
+    - At most `cases` cases of the task are judged (8).
+    - `isolation` is `process` or `sandbox`: only the latter keeps a hostile submission from the
+      processes of the judge.
+    - A submission may compute for `deadline_s` seconds at a time (60).
+    - `compiled=True` times torch.compile of the reference too.
+
+    Raises: UsageError.
     """
 
     def __init__(
@@ -87,17 +102,16 @@ class Judge:
         *,
         against: File,
         workers: int = 1,
-        format: str = "auto",
-        cases: int = 8,
-        point: str = "",
         processes: int = 1,
-        isolation: IsolationName = "process",
-        deadline_s: float = 60.0,
         started: Started = "forked",
-        compiled: bool = False,
+        **conditions: Unpack[Conditions],
     ) -> None:
+        for name in conditions.keys() - Conditions.__annotations__.keys():
+            raise UnknownName("argument", name, Conditions.__annotations__)
+        format, isolation = conditions.get("format", "auto"), conditions.get("isolation", "process")
+        cases, deadline_s = conditions.get("cases", 8), conditions.get("deadline_s", 60.0)
         if format not in ("auto", *FORMATS):
-            raise UsageError(f"no format {format!r}", f"auto, {', '.join(FORMATS)}")
+            raise UnknownName("format", format, ("auto", *FORMATS))
         if isolation not in ("process", "sandbox"):
             raise UsageError(f"no isolation {isolation!r} here", "'process' or 'sandbox'")
         if started not in ("forked", "spawned"):
@@ -107,9 +121,13 @@ class Judge:
         if not 0 < deadline_s < LONGEST_S:
             raise UsageError(f"a deadline cannot be {deadline_s:g} s", "deadline_s=60")
         self._against = Path(against).absolute()
-        self._task = read_task(self._against, format, cases, point)
+        self._task = read_task(self._against, format, cases, conditions.get("point", ""))
         self._settings = Settings(
-            isolation, processes, deadline_s, started=started, compiled=compiled
+            isolation,
+            processes,
+            deadline_s,
+            started=started,
+            compiled=conditions.get("compiled", False),
         )
         self._named = named(
             self._against if self._against.is_file() else Path(self._task.reference)
@@ -211,35 +229,17 @@ def _error(refused: Refused) -> GpuperfError:
 
 
 def judge(
-    submission: File,
-    *,
-    against: File,
-    format: str = "auto",
-    cases: int = 8,
-    point: str = "",
-    processes: int = 3,
-    isolation: IsolationName = "process",
-    deadline_s: float = 60.0,
-    compiled: bool = True,
+    submission: File, *, against: File, processes: int = 3, **conditions: Unpack[Conditions]
 ) -> Verdict:
     """Judge the file *submission* against the task *against*, as `gpuperf judge` does.
 
-    Return the `Verdict`: `status` (`valid`, `wrong`, `cheat`, `suspect`, …), `reason`, `grade`,
-    of a valid submission alone `score` (the speed-up over the reference with its 95 % interval),
+    Return the `Verdict`: `status` (`valid`, `wrong`, `cheat`, `suspect`, …), `reason`, `grade`; of
+    a valid submission alone `score` (the speed-up over the reference with its 95 % interval),
     `compiled` (the speed-up over torch.compile of the reference) and `light` (the share of the
-    roof), and the evidence and the facts of each case in `cases`. The arguments are those of `Judge`; each
-    submission starts *processes* processes, over which the interval is. Raises: UsageError,
-    CannotMeasure.
+    roof); and the evidence and the facts of each case in `cases`. *processes* processes run the
+    submission, and the interval is over them. The conditions are those of `Judge`, but `compiled`
+    is true by default. Raises: UsageError, CannotMeasure.
     """
-    with Judge(
-        against=against,
-        format=format,
-        cases=cases,
-        point=point,
-        processes=processes,
-        isolation=isolation,
-        deadline_s=deadline_s,
-        started="spawned",
-        compiled=compiled,
-    ) as pool:
+    given: Conditions = {"compiled": True, **conditions}
+    with Judge(against=against, processes=processes, started="spawned", **given) as pool:
         return next(pool.map([submission]))

@@ -15,6 +15,7 @@ from gpuperf.judge.selftest import ACCUSED
 
 CORPUS = Path(__file__).parent.parent / "cheats" / "judged"
 MODEL = "class ModelNew(torch.nn.Module):\n    def forward(self, a, b):\n        return {}\n"
+ONE: Any = {"processes": 1, "compiled": False}
 # Changes what its process, its parent and the folders of the user would hand on to others.
 TOUCHES = """
 import builtins, os, tempfile
@@ -132,6 +133,7 @@ def test_one_submission_is_judged_as_by_the_command(files: Path) -> None:
         ({"workers": 0}, "at least 1"),
         ({"isolation": "container"}, "no isolation 'container'"),
         ({"format": "yaml"}, "no format 'yaml'"),
+        ({"isolaton": "sandbox"}, "did you mean 'isolation'"),
         ({"started": "borrowed"}, "cannot be 'borrowed'"),
         ({"deadline_s": 0.0}, "deadline"),
         ({"against": "absent.py"}, "no file"),
