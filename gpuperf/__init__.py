@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from gpuperf.judge.pool import Judge, judge
+    from gpuperf.judge.verdict import Verdict
     from gpuperf.library.comparison import Comparison, compare
     from gpuperf.library.measure import measure
     from gpuperf.library.measurement import Measurement, NotMeasured
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
     from gpuperf.model.workload import Axis, Dropout, Implementation, Point, Workload
 
 _NAMES = {
+    "gpuperf.judge.pool": ("Judge", "judge"),
+    "gpuperf.judge.verdict": ("Verdict",),
     "gpuperf.library.comparison": ("Comparison", "compare"),
     "gpuperf.library.measure": ("measure",),
     "gpuperf.library.measurement": ("Measurement", "NotMeasured"),
@@ -67,6 +71,7 @@ __all__ = [
     "Experiment",
     "Flops",
     "Implementation",
+    "Judge",
     "Law",
     "Measurement",
     "NotMeasured",
@@ -74,6 +79,7 @@ __all__ = [
     "Point",
     "Run",
     "Sweep",
+    "Verdict",
     "Work",
     "Workload",
     "about",
@@ -81,6 +87,7 @@ __all__ = [
     "compare",
     "do_bench",
     "exactly",
+    "judge",
     "measure",
     "perf_report",
     "read_run",

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-import site
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -21,6 +20,7 @@ from typing import Any
 from gpuperf.errors import CannotMeasure, WorkloadError
 from gpuperf.files import read_regular
 from gpuperf.judge import tree
+from gpuperf.judge.environment import worker_environment
 from gpuperf.judge.evidence import CaseEvidence, Failure, Restrictions
 from gpuperf.judge.plan import slot_count
 from gpuperf.judge.protocol import (
@@ -33,6 +33,7 @@ from gpuperf.judge.protocol import (
     Loaded,
     Share,
 )
+from gpuperf.judge.roofs import roofs_of
 from gpuperf.judge.seat import (
     ANSWERS,
     LARGEST_SPREAD,
@@ -47,54 +48,55 @@ from gpuperf.judge.seat import (
 )
 from gpuperf.judge.task import Side, Submission, TaskCase, TaskSource
 from gpuperf.judge.trial import Bench, Trial
+from gpuperf.model.record import Started
 from gpuperf.run.connection import LocalConnection
+from gpuperf.run.forking import ForkServer
 
 LARGEST = 16 << 20  # bytes of a reference
 MEMORY_FILES = Path("/dev/shm")
 PAGE = 4096
 SPARE = 4  # times the bytes of all slots that must be free there
-# Variables that a worker inherits; it sees no other.
-INHERITED = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "VIRTUAL_ENV", "CUDA_HOME", "CC", "CXX")
-THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-# A library must not look busy while it waits for work, and glibc must reuse memory: whether it maps
-# large results anew in each call depends on the history of a process, and doubles the time.
-PASSIVE = {
-    "MALLOC_MMAP_THRESHOLD_": "1073741824",
-    "MALLOC_TRIM_THRESHOLD_": "1073741824",
-    "OMP_WAIT_POLICY": "passive",
-    "KMP_BLOCKTIME": "0",
-    "OPENBLAS_THREAD_TIMEOUT": "4",
-    "PYTHONDONTWRITEBYTECODE": "1",
-}
 
 
 @dataclass(frozen=True)
 class Settings:
     """How submissions are judged: the isolation, the number of processes, the longest silence of a
-    worker in seconds, and whether to show what workers print."""
+    worker in seconds, whether to show what workers print, how workers start, and whether
+    torch.compile of the reference is timed too.
+
+    A forked worker is a fork of a process that has imported torch and runs no submission.
+    """
 
     isolation: str = "process"
     processes: int = 3
     deadline_s: float = 60.0
     debug: bool = False
+    started: Started = "spawned"
+    compiled: bool = False
 
 
 @dataclass
 class Clerk:
-    """Judges submissions on one case; a context manager, which keeps the reference's workers."""
+    """Judges submissions on one case; a context manager, which keeps the reference's workers.
+
+    With *server*, its workers are forks.
+    """
 
     task: TaskSource
     case: TaskCase
     settings: Settings
+    server: ForkServer | None = None
     _held: ExitStack = field(default_factory=ExitStack)
     _folder: Path = Path()
     _memory: Path = Path()
     _answers: LocalConnection | None = None
     _loaded: Loaded | None = None
-    _references: dict[int, Seat] = field(default_factory=dict)
+    _references: dict[tuple[Side, int], Seat] = field(default_factory=dict)
     _seed: int = 0
     _count: int = 0
     _sha: str = ""
+    _orphaned: bool = False
+    _uncompiled: str = ""
 
     def __enter__(self) -> Clerk:
         self._held.enter_context(tree.adopting())
@@ -123,7 +125,12 @@ class Clerk:
         """Load the task, once. Raises: CannotMeasure, WorkloadError."""
         if self._loaded is None:
             self._answers = launch(
-                ANSWERS, str(self._folder), self._environment(), FromAnswers, self.settings.debug
+                ANSWERS,
+                str(self._folder),
+                worker_environment(str(self._folder)),
+                FromAnswers,
+                self.settings.debug,
+                self.server,
             )
             self._sha = self._sha256()
             self._seed = int.from_bytes(os.urandom(4))
@@ -139,7 +146,8 @@ class Clerk:
         """Collect the evidence about *submission*. Raises: CannotMeasure."""
         loaded = self.load()
         for process in range(0 if loaded.unfair else self.settings.processes):
-            self._reference(process)  # before a submission could change its file
+            for side in self._others():  # before a submission could change the file
+                self._reference(process, side)
         evidence = CaseEvidence(
             self.case.name,
             unfair=loaded.unfair,
@@ -147,22 +155,29 @@ class Clerk:
             kinds=loaded.kinds,
             notes=loaded.notes,
             restrictions=Restrictions(self.settings.isolation),
+            roofs=roofs_of(loaded.opened),
+            started="forked" if self.server and not self.server.refused() else "spawned",
         )
         for process in range(0 if loaded.unfair else self.settings.processes):
             evidence = self._add_process(evidence, submission, process)
             if evidence.failure or any(a.failed for a in evidence.audits) or evidence.replaced:
                 break
+        if self._uncompiled:
+            note = f"torch.compile of the reference is not timed: {self._uncompiled}"
+            evidence = replace(evidence, notes=(*evidence.notes, note))
         if self._sha256() != self._sha:
             evidence = replace(evidence, edited="the reference's file changed while it was judged")
         return evidence
 
     def is_spoiled(self) -> bool:
-        """Return whether a submission changed the reference's file, or ended a worker."""
+        """Return whether a submission changed the reference's file, ended a worker, or left a
+        process behind."""
         if self._loaded is None:
             return False
-        seats = [seat.connection for seat in self._references.values()]
-        dead = any(connection.death() is not None for connection in seats)
-        return dead or self._sha256() != self._sha
+        workers = [seat.connection for seat in self._references.values()]
+        workers += [self._answers] if self._answers else []
+        dead = any(worker.death() is not None for worker in workers)
+        return dead or self._orphaned or self._sha256() != self._sha
 
     def _sha256(self) -> str:
         try:
@@ -178,17 +193,17 @@ class Clerk:
         loaded = self.load()
         assert self._answers is not None
         with self._seat("submission") as (seat, folder):
-            reference, reference_folder = self._reference(process)
+            others = [self._reference(process, side) for side in self._others()]
             try:
                 evidence = replace(evidence, restrictions=self._import(seat, submission, folder))
             except Ended as ended:
                 return _failed(evidence, ended, "compile-error")
             secret = int.from_bytes(os.urandom(8))  # drawn after the submission was imported
-            files = (folder, reference_folder)
-            share = self._share(files)
+            share = self._share((folder, *(place for _, place in others)))
             try:
                 ask(self._answers, share, self.settings.deadline_s)
-                self._build(reference, reference_folder)
+                for reference, place in others:
+                    self._build(reference, place)
             except Ended as ended:
                 raise _fault_of_task(ended) from None
             try:
@@ -196,9 +211,23 @@ class Clerk:
             except Ended as ended:
                 return _failed(evidence, ended, "crashed")
             slots = slot_count(loaded.inputs.size)
-            bench = Bench(self._answers, seat, reference, Path(share.results), loaded, slots)
+            references = tuple(reference for reference, _ in others)
+            bench = Bench(self._answers, seat, references, Path(share.results), loaded, slots)
             trial = Trial(bench, process, secret, self.settings.deadline_s)
-            return trial.run(evidence)
+            evidence = trial.run(evidence)
+            if trial.uncompiled:
+                self._dismiss_compiled(trial.uncompiled)
+            return evidence
+
+    def _dismiss_compiled(self, reason: str) -> None:
+        """End the seats of torch.compile, which failed for this *reason*."""
+        self._uncompiled = reason
+        for key in [key for key in self._references if key[0] == "compiled"]:
+            self._references.pop(key).close()
+
+    def _others(self) -> tuple[Side, ...]:
+        compiled = self.settings.compiled and not self._uncompiled
+        return ("reference", "compiled") if compiled else ("reference",)
 
     def _share(self, folders: tuple[Path, ...]) -> Share:
         """Make the files that the seats in *folders* and the answers' worker share."""
@@ -218,19 +247,19 @@ class Clerk:
             count,
         )
 
-    def _reference(self, process: int) -> tuple[Seat, Path]:
-        """Return the seat of the reference for one process of the submission."""
-        folder = self._memory / f"reference-{process}"
-        if process not in self._references:
+    def _reference(self, process: int, side: Side = "reference") -> tuple[Seat, Path]:
+        """Return a seat of the reference for one process of the submission."""
+        folder = self._memory / f"{side}-{process}"
+        if (side, process) not in self._references:
             folder.mkdir(mode=0o700)
-            seat = self._start("reference", folder)
-            self._references[process] = seat
+            seat = self._start(side, folder)
+            self._references[side, process] = seat
             try:
                 seat.hello()
                 self._import(seat, Submission(self.task.reference), folder)
             except Ended as ended:
                 raise _fault_of_task(ended) from None
-        return self._references[process], folder
+        return self._references[side, process], folder
 
     @contextmanager
     def _seat(self, side: Side) -> Iterator[tuple[Seat, Path]]:
@@ -238,11 +267,13 @@ class Clerk:
         self._count += 1
         folder = self._memory / f"seat-{self._count}"
         folder.mkdir(mode=0o700)
+        before = tree.living_children()
         seat = self._start(side, folder)
         try:
             yield seat, folder
         finally:
             seat.close()
+            self._orphaned = self._orphaned or not tree.living_children() <= before
             shutil.rmtree(folder, ignore_errors=True)
             shutil.rmtree(self._scratch(folder), ignore_errors=True)
 
@@ -253,7 +284,12 @@ class Clerk:
         scratch = self._scratch(folder)
         scratch.mkdir(mode=0o700, exist_ok=True)
         connection = launch(
-            SEAT, str(scratch), self._environment(scratch), FromSeat, self.settings.debug
+            SEAT,
+            str(scratch),
+            worker_environment(str(scratch)),
+            FromSeat,
+            self.settings.debug,
+            self.server,
         )
         return Seat(side, connection, self.settings.deadline_s)
 
@@ -283,17 +319,6 @@ class Clerk:
                 self._seed,
             )
         )
-
-    def _environment(self, scratch: Path | None = None) -> dict[str, str]:
-        """Return the variables of a worker, which are few: those of this process may be secret."""
-        variables = {n: os.environ[n] for n in (*INHERITED, *THREADS) if n in os.environ}
-        places = [p for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p]
-        if places:
-            variables["PYTHONPATH"] = os.pathsep.join(str(Path(p).absolute()) for p in places)
-        if site.ENABLE_USER_SITE:
-            variables["PYTHONUSERBASE"] = site.getuserbase()
-        home = str(scratch or self._folder)
-        return {**variables, **PASSIVE, "HOME": home, "TMPDIR": home}
 
 
 def _make_file(path: Path, size: int) -> None:

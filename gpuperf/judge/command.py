@@ -15,7 +15,7 @@ from gpuperf.errors import UsageError
 from gpuperf.judge.clerk import Settings
 from gpuperf.judge.isolation import container_command
 from gpuperf.judge.reading import read_task
-from gpuperf.judge.run import judge_file
+from gpuperf.judge.run import Sitting
 from gpuperf.judge.selftest import judge_corpus, rates_table, read_corpus
 from gpuperf.judge.table import verdict_table
 from gpuperf.judge.verdict import Verdict, exit_code, read_verdict, recheck, write_verdict
@@ -87,6 +87,7 @@ def judge_one(
     point: Annotated[
         str, typer.Option(help="Point of a Workload: m=64,dtype=fp32.", show_default=False)
     ] = "",
+    compiled: Annotated[bool, typer.Option(help="Time torch.compile of the reference too.")] = True,
     out: Annotated[Path, typer.Option(help="File for the verdict.")] = Path("verdict.json"),
     trace: Annotated[
         Path | None,
@@ -106,9 +107,14 @@ def judge_one(
         return NOTHING_JUDGED
     task = read_task(against, task_format.value, cases, point)
     settings = Settings(
-        isolation.value, processes, options.deadline, bool(os.environ.get("GPUPERF_DEBUG"))
+        isolation.value,
+        processes,
+        options.deadline,
+        bool(os.environ.get("GPUPERF_DEBUG")),
+        compiled=compiled,
     )
-    verdict = judge_file(submission, against, task, settings, say)
+    with Sitting(against, task, settings) as sitting:
+        verdict = sitting.judge(submission, say)
     write_verdict(verdict, out)
     say(f"verdict: {out}")
     if trace is not None:

@@ -10,6 +10,8 @@ from typing import Literal
 
 from gpuperf.judge.task import Side
 from gpuperf.model.cost import Cost
+from gpuperf.model.peaks import Peaks
+from gpuperf.model.record import Started
 
 Failure = Literal["timeout", "oom", "crashed", "compile-error"]
 Grade = Literal["A", "B", "C"]
@@ -91,7 +93,9 @@ class CaseEvidence:
     `failure` and `reason` say how the submission failed to run, if it did; `replaced` names
     functions that its code replaced in the process, and `edited` says which file of the task it
     changed. `seeds` are those of each process, drawn after
-    the submission was imported.
+    the submission was imported. `started` says whether its processes are forks of one process,
+    whose libraries have the same addresses. `roofs` are those that `gpuperf calibrate` measured,
+    or else the device's data sheet.
     """
 
     case: str
@@ -109,4 +113,6 @@ class CaseEvidence:
     notes: tuple[str, ...] = ()
     calls: int = 0
     restrictions: Restrictions = Restrictions()
+    started: Started = "spawned"
+    roofs: Peaks | None = None
     grade: Grade = "C"

@@ -14,6 +14,7 @@ import msgspec
 from gpuperf.judge.evidence import Audit, Restrictions, Unfair
 from gpuperf.judge.task import Side, Submission, TaskCase, TaskSource
 from gpuperf.model.cost import Cost
+from gpuperf.model.protocol import Opened
 
 PROTOCOL = 1
 
@@ -60,8 +61,8 @@ class Load(msgspec.Struct, tag="load", frozen=True):
 
 
 class Loaded(msgspec.Struct, tag="loaded", frozen=True):
-    """The task as loaded: layouts of inputs, weights and results, the kinds of its values, and
-    whether the reference returns memory of its inputs."""
+    """The task as loaded: layouts of inputs, weights and results, the kinds of its values, whether
+    the reference returns memory of its inputs, and the device with its fingerprint."""
 
     inputs: Layout
     state: Layout
@@ -72,6 +73,7 @@ class Loaded(msgspec.Struct, tag="loaded", frozen=True):
     cost: Cost | None
     notes: tuple[str, ...] = ()
     aliases: bool = False
+    opened: Opened | None = None
 
 
 class Share(msgspec.Struct, tag="share", frozen=True):

@@ -7,15 +7,14 @@ make a submission `suspect`.
 
 from __future__ import annotations
 
-import math
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from gpuperf.judge.evidence import CaseEvidence, WindowTime
+from gpuperf.judge.evidence import CaseEvidence
+from gpuperf.judge.score import LEAST_WINDOWS, Light, Score, light_of, score_of
 from gpuperf.judge.task import Side
-from gpuperf.model.samples import student
 
 Status = Literal[
     "valid",
@@ -55,15 +54,13 @@ ORDER: tuple[Status, ...] = (
     "valid",
 )
 
-LEAST_AUDITS, LEAST_WINDOWS = 6, 3  # of a case, and of each process, for a verdict
+LEAST_AUDITS = 6  # of a case, for a verdict
 HONEST_CLAIM = 0.5  # a seat that claims less than this share of the clerk's time lies
 MISSED_S = 3e-4  # windows whose calls take fewer seconds by the clerk's clock show nothing of that
 BUSY, BUSY_CONTROL = 0.3, 0.1  # shares of an idle pause in which a seat and the control compute
 ALONE = 2.0  # a call alone may take this many times longer than in sequence, over the control
 ALONE_S = 1e-3  # ... and this many seconds longer
 WIDEST = 2.0  # upper over lower end of the interval of a score
-
-CONFIDENCE = 0.95
 
 Result = Literal["ok", "failed", "unavailable"]
 NEEDS_GPU = ("kernels", "bytes", "operations", "precision", "floor", "author")
@@ -82,25 +79,19 @@ class Fact:
 
 
 @dataclass(frozen=True)
-class Score:
-    """The speed-up over the reference with its 95 % interval, and the medians of both times."""
-
-    speedup: float
-    low: float
-    high: float
-    time_s: float
-    reference_s: float
-    over: str = "processes"
-
-
-@dataclass(frozen=True)
 class Judgement:
-    """The status of a case, why it has this status, its facts, and its score if it is valid."""
+    """The status of a case, why it has this status, and its facts.
+
+    A valid case has a score: the speed-up over the reference, that over torch.compile of the
+    reference (`compiled`), and the share of the roof (`light`), where these are known.
+    """
 
     status: Status
     reason: str
     facts: tuple[Fact, ...] = ()
     score: Score | None = None
+    compiled: Score | None = None
+    light: Light | None = None
 
 
 def judge_case(evidence: CaseEvidence) -> Judgement:
@@ -123,7 +114,8 @@ def judge_case(evidence: CaseEvidence) -> Judgement:
     if score.high > WIDEST * score.low:
         reason = f"the speed-up is only known to be from {score.low:.3g} to {score.high:.3g}"
         return Judgement("inconclusive", f"{reason}: the machine is too noisy", facts)
-    return Judgement("valid", "", facts, score)
+    compiled = score_of(evidence, "compiled")
+    return Judgement("valid", "", facts, score, compiled, light_of(evidence, score.time_s))
 
 
 def _facts(evidence: CaseEvidence) -> Iterator[Fact]:
@@ -223,79 +215,3 @@ def _fact(
     name: str, ok: bool, seen: float | None, bound: float | None, text: str, makes: Status
 ) -> Fact:
     return Fact(name, "ok" if ok else "failed", seen, bound, "" if ok else text, makes)
-
-
-def score_of(evidence: CaseEvidence) -> Score | None:
-    """Return the speed-up over the reference; None if too few windows were timed.
-
-    The interval is that of the mean logarithm over processes, by Student's t; of one process, that
-    of the median over its windows, by the sign test.
-    """
-    processes = sorted({w.process for w in evidence.windows})
-    pairs = [p for p in (_ratios(evidence.windows, number) for number in processes) if p]
-    if not pairs or len(pairs) < len(processes):
-        return None
-    if len(pairs) > 1:
-        logs, over = [statistics.median(pair.logs) for pair in pairs], "processes"
-        middle = statistics.fmean(logs)
-        half = student(len(logs) - 1) * statistics.stdev(logs) / math.sqrt(len(logs))
-        low, high = middle - half, middle + half
-    else:
-        logs, over = sorted(pairs[0].logs), "windows"
-        middle = statistics.median(logs)
-        rank = _sign_rank(len(logs))
-        low, high = logs[rank], logs[-1 - rank]
-    return Score(
-        speedup=math.exp(middle),
-        low=math.exp(low),
-        high=math.exp(high),
-        time_s=statistics.median(pair.time_s for pair in pairs),
-        reference_s=statistics.median(pair.reference_s for pair in pairs),
-        over=over,
-    )
-
-
-def _sign_rank(count: int) -> int:
-    """Return the rank from either end of *count* sorted values that bounds the 95 % interval of
-    their median, by the sign test; 0 for few values, whose whole range is then the interval."""
-    tail, rank = 0.0, 0
-    for below in range(count // 2):
-        tail += math.comb(count, below) / 2**count
-        if 2 * tail > 1 - CONFIDENCE:
-            break
-        rank = below
-    return rank
-
-
-@dataclass(frozen=True)
-class _Pair:
-    """The windows of one process: logarithms of the speed-ups, and medians of both times."""
-
-    logs: list[float]
-    time_s: float
-    reference_s: float
-
-
-def _ratios(windows: Sequence[WindowTime], process: int) -> _Pair | None:
-    """Return the times of a call in each pair of windows; None for too few."""
-    mine = [w for w in windows if w.process == process and w.timed]
-    empty = [w.clerk_s for w in mine if w.side == "reference" and w.calls == 0]
-    floor_s = statistics.median(empty) if empty else 0.0
-    by: dict[int, dict[Side, float]] = {}
-    for w in mine:
-        if w.calls > 1 or (w.calls == 1 and not any(o.calls > 1 for o in mine)):
-            by.setdefault(w.window, {})[w.side] = _call_s(w, floor_s)
-    pairs = [p for p in by.values() if len(p) == 2]
-    if len(pairs) < LEAST_WINDOWS:
-        return None
-    return _Pair(
-        [math.log(p["reference"] / p["submission"]) for p in pairs],
-        statistics.median(p["submission"] for p in pairs),
-        statistics.median(p["reference"] for p in pairs),
-    )
-
-
-def _call_s(window: WindowTime, floor_s: float) -> float:
-    """Return the seconds of a call, and at least a tenth of its share of the window: the floor of
-    the reference's process is not exactly that of the submission's."""
-    return max(window.clerk_s - floor_s, window.clerk_s / 10) / window.calls

@@ -16,6 +16,7 @@ from gpuperf.judge.evidence import Failure, IdleTime
 from gpuperf.judge.protocol import Done, Place, Refused, TensorSpec, Window
 from gpuperf.judge.task import Side
 from gpuperf.run.connection import LocalConnection
+from gpuperf.run.forking import ForkingLauncher, ForkServer
 from gpuperf.run.launcher import LocalLauncher
 
 START_S = 120.0  # seconds to import torch, from a slow disk
@@ -42,18 +43,16 @@ def launch(
     environment: Mapping[str, str],
     messages: Any,
     debug: bool,
-    memory_bytes: int = 0,
+    server: ForkServer | None = None,
 ) -> LocalConnection:
-    """Start a worker of the judge in *folder*, which sees the variables *environment* alone."""
+    """Start a worker of the judge in *folder*, which sees the variables *environment* alone.
+
+    With *server*, it is a fork of a process that has imported torch and runs no submission.
+    """
     launcher = LocalLauncher(
-        debug=debug,
-        memory_bytes=memory_bytes,
-        module=module,
-        folder=folder,
-        environment=environment,
-        messages=messages,
+        debug=debug, module=module, folder=folder, environment=environment, messages=messages
     )
-    return launcher.start()
+    return (ForkingLauncher(server, launcher) if server else launcher).start()
 
 
 def ask(connection: LocalConnection, request: Any, deadline_s: float) -> Any:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from gpuperf.judge.rule import Fact, Score
+from gpuperf.judge.rule import Fact
+from gpuperf.judge.score import Light, Score
 from gpuperf.judge.verdict import JudgedCase, Verdict
 from gpuperf.model.codec import to_builtins
 from gpuperf.model.text import clean, shorten
@@ -16,6 +17,8 @@ COLUMNS = (
     Column("reference", keep=4),
     Column("speed-up"),
     Column("95 %", keep=3),
+    Column("over compiled", keep=3),
+    Column("of roof", keep=3),
     Column("audited", keep=2),
     Column("grade", keep=1),
 )
@@ -24,6 +27,7 @@ GRADES = {
     "B": "no hardware counters were read",
     "C": "the evidence is that of a CPU: clocks, results, and processor time",
 }
+OPTIONAL = ("over compiled", "of roof")  # columns that an empty table lacks
 LONGEST = 300  # characters of a sentence
 GOOD, DOUBTED = ("valid",), ("suspect", "inconclusive", "unfair-task")
 
@@ -31,7 +35,9 @@ GOOD, DOUBTED = ("valid",), ("suspect", "inconclusive", "unfair-task")
 def verdict_table(verdict: Verdict, verbose: bool = False) -> Table:
     """Return the table of *verdict*; with *verbose*, all facts and restrictions."""
     rows = [_cells(case) for case in verdict.cases]
-    columns = list(fill(COLUMNS, rows))
+    shown = [i for i, c in enumerate(COLUMNS) if c.head not in OPTIONAL or any(r[i] for r in rows)]
+    rows = [[row[i] for i in shown] for row in rows]
+    columns = list(fill([COLUMNS[i] for i in shown], rows))
     moods: tuple[Mood, ...] = tuple(
         "" if row[0] in GOOD else "doubt" if row[0] in DOUBTED else "failure" for row in rows
     )
@@ -58,10 +64,13 @@ def _cells(case: JudgedCase) -> list[str]:
     name = shorten(clean(evidence.case), 48)
     score = judged.score
     if score is None:
-        return [judged.status, name, "", "", "", "", audits, evidence.grade]
+        return [judged.status, name, "", "", "", "", "", "", audits, evidence.grade]
     interval = f"{score.low:.3g} … {score.high:.3g}"
     times = format_time(score.time_s), format_time(score.reference_s)
-    return [judged.status, name, *times, _speedup(score), interval, audits, evidence.grade]
+    compiled = _speedup(judged.compiled) if judged.compiled else ""
+    light = f"{judged.light.share * 100:.3g} %" if judged.light else ""
+    more = [_speedup(score), interval, compiled, light, audits, evidence.grade]
+    return [judged.status, name, *times, *more]
 
 
 def _speedup(score: Score) -> str:
@@ -87,6 +96,11 @@ def _of_fact(fact: Fact) -> str:
     return f"{fact.result}{seen}{text}"
 
 
+def _of_light(light: Light) -> str:
+    over = "; over 100 %: the data lie in a cache, or a roof is too low" if light.share > 1 else ""
+    return f"of roof: the least time of the cost by the {light.source}, over the time{over}"
+
+
 def _said(text: str) -> str:
     return shorten(clean(text), LONGEST)
 
@@ -94,6 +108,10 @@ def _said(text: str) -> str:
 def _notes(verdict: Verdict, verbose: bool) -> list[str]:
     restrictions = verdict.cases[0].evidence.restrictions
     notes = [f"grade {verdict.grade}: {GRADES[verdict.grade]}"]
+    lights = [case.judgement.light for case in verdict.cases]
+    notes += sorted({_of_light(light) for light in lights if light is not None})
+    if verdict.cases[0].evidence.started == "forked":
+        notes.append("its processes are forks of one process, and differ less than other processes")
     if verdict.score is not None and verdict.score.over == "windows":
         notes.append("the interval is that of one process; more --processes show how they differ")
     lacking = f"; not available: {', '.join(restrictions.unavailable)}"

@@ -11,7 +11,8 @@ from typing import Any, Literal, get_args
 
 Format = Literal["kernelbench", "gpumode", "flashinfer", "gpuperf"]
 FORMATS: tuple[Format, ...] = get_args(Format)
-Side = Literal["submission", "reference"]
+# A side whose processes run calls: `compiled` is torch.compile of the reference.
+Side = Literal["submission", "reference", "compiled"]
 
 
 @dataclass(frozen=True)

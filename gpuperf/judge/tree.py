@@ -53,6 +53,12 @@ def child_of(root: int) -> int:
     return min(children)
 
 
+def living_children() -> set[int]:
+    """Return the children of this process, and no zombies: its workers, and orphans of theirs."""
+    children = (_read(pid) for pid in _children(os.getpid()))
+    return {child.pid for child in children if child is not None and child.state not in "ZX"}
+
+
 def stop(root: int) -> None:
     """Stop every process below *root*. Raises: Unstoppable."""
     end = time.monotonic() + STOP_S

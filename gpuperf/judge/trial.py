@@ -13,7 +13,7 @@ from gpuperf.errors import CannotMeasure
 from gpuperf.judge.evidence import Audit, CaseEvidence, Failure, IdleTime, WindowTime
 from gpuperf.judge.plan import Plan, Round
 from gpuperf.judge.protocol import Check, Checked, Fill, Loaded, Place, TensorSpec
-from gpuperf.judge.rule import score_of
+from gpuperf.judge.score import score_of
 from gpuperf.judge.seat import Ended, Refusal, Returned, Seat, ask
 from gpuperf.run.connection import LocalConnection
 
@@ -26,11 +26,14 @@ ALIGNMENT = 64
 
 @dataclass(frozen=True)
 class Bench:
-    """The workers of one process of a submission, and the file that results are copied into."""
+    """The workers of one process of a submission, and the file that results are copied into.
+
+    The first of `references` is the reference itself.
+    """
 
     answers: LocalConnection
     seat: Seat
-    reference: Seat
+    references: tuple[Seat, ...]
     results: Path
     loaded: Loaded
     slots: int
@@ -38,7 +41,10 @@ class Bench:
 
 @dataclass
 class Trial:
-    """The rounds of one process of a submission."""
+    """The rounds of one process of a submission.
+
+    `uncompiled` says why torch.compile of the reference was not timed to the end, if it was not.
+    """
 
     bench: Bench
     process: int
@@ -48,6 +54,7 @@ class Trial:
     _windows: list[WindowTime] = field(default_factory=list)
     _idles: list[IdleTime] = field(default_factory=list)
     _replaced: str = ""
+    uncompiled: str = ""
     _rounds: int = 0
 
     def run(self, evidence: CaseEvidence) -> CaseEvidence:
@@ -107,23 +114,28 @@ class Trial:
         """Fill the slots, let both sides run in turn, and audit some results. Raises: Ended."""
         self._rounds += 1
         self._ask_answers(Fill(each.contents))
-        for seat in self._both(each.submission_first):
-            if seat is self.bench.reference:
-                self._reference_window(each)
+        for seat in self._seats(each.submission_first):
+            if seat is not self.bench.seat:
+                self._reference_window(seat, each)
                 continue
             returned = seat.window(each.order)
             self._keep(seat, each, returned)
             self._replaced = self._replaced or returned.done.replaced[:300]
             self._audit(each, returned)
 
-    def _both(self, submission_first: bool) -> tuple[Seat, Seat]:
-        mine, reference = self.bench.seat, self.bench.reference
-        return (mine, reference) if submission_first else (reference, mine)
+    def _seats(self, submission_first: bool) -> tuple[Seat, ...]:
+        seats = (self.bench.seat, *self.bench.references)
+        return seats if submission_first else seats[::-1]
 
-    def _reference_window(self, each: Round) -> None:
+    def _reference_window(self, seat: Seat, each: Round) -> None:
+        if seat.side == "compiled" and self.uncompiled:
+            return
         try:
-            self._keep(self.bench.reference, each, self.bench.reference.window(each.order))
+            self._keep(seat, each, seat.window(each.order))
         except Ended as ended:
+            if seat.side == "compiled":
+                self.uncompiled = str(ended)
+                return
             raise CannotMeasure(f"the reference failed: {ended}") from None
 
     def _keep(self, seat: Seat, each: Round, returned: Returned) -> None:
@@ -180,7 +192,7 @@ class Trial:
         return replace(audit, process=self.process, window=self._rounds, timed=each.timed)
 
     def _pause(self) -> None:
-        for seat in (self.bench.seat, self.bench.reference):
+        for seat in (self.bench.seat, self.bench.references[0]):
             self._idles.append(seat.idle(IDLE_S, self.process))
 
     def _ask_answers(self, request: Fill | Check) -> object:

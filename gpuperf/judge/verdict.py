@@ -12,7 +12,8 @@ from typing import Literal
 from gpuperf.errors import UsageError
 from gpuperf.files import read_regular, write_atomically
 from gpuperf.judge.evidence import CaseEvidence, Grade
-from gpuperf.judge.rule import EXIT_CODES, ORDER, Judgement, Score, Status, judge_case
+from gpuperf.judge.rule import EXIT_CODES, ORDER, Judgement, Status, judge_case
+from gpuperf.judge.score import Score
 from gpuperf.judge.task import Format
 from gpuperf.model.codec import decode, encode
 
@@ -38,8 +39,13 @@ class JudgedCase:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The verdict on a submission. `status` is the worst of its cases, `score` their geometric mean
-    if all are valid. `kind` tells this file from the verdict of a gate."""
+    """The verdict on a submission.
+
+    `status` is the worst of its cases. If all are valid, `score` is the geometric mean of their
+    speed-ups over the reference, `compiled` that over torch.compile of the reference, and `light`
+    that of their shares of the roof (None: unknown in a case). `kind` tells this file from the
+    verdict of a gate.
+    """
 
     created: str
     gpuperf: str
@@ -51,6 +57,8 @@ class Verdict:
     grade: Grade
     cases: tuple[JudgedCase, ...]
     score: Score | None = None
+    compiled: Score | None = None
+    light: float | None = None
     machine: Mapping[str, str] = field(default_factory=dict)
     took_s: float = 0.0
     kind: Literal["judge"] = "judge"
@@ -67,24 +75,32 @@ def conclude(verdict: Verdict) -> Verdict:
     cases = tuple(replace(c, judgement=judge_case(c.evidence)) for c in verdict.cases)
     worst = min(cases, key=lambda case: ORDER.index(case.judgement.status))
     status, reason = worst.judgement.status, worst.judgement.reason
-    scores = [c.judgement.score for c in cases if c.judgement.score is not None]
-    score = _mean(scores) if status == "valid" and len(scores) == len(cases) else None
+    score = _mean([c.judgement.score for c in cases])
+    compiled = _mean([c.judgement.compiled for c in cases])
+    shares = [c.judgement.light.share for c in cases if c.judgement.light is not None]
+    light = _geometric(shares) if len(shares) == len(cases) else None
     if reason and len(cases) > 1:
         reason = f"{worst.evidence.case}: {reason}"
     grade = max(case.evidence.grade for case in cases)
-    return replace(verdict, cases=cases, status=status, reason=reason, score=score, grade=grade)
+    judged = replace(verdict, cases=cases, status=status, reason=reason, grade=grade)
+    return replace(judged, score=score, compiled=compiled, light=light)
 
 
-def _mean(scores: Sequence[Score]) -> Score:
-    def mean(values: list[float]) -> float:
-        return math.exp(sum(map(math.log, values)) / len(values))
+def _geometric(values: Sequence[float]) -> float:
+    return math.exp(sum(map(math.log, values)) / len(values))
 
+
+def _mean(known: Sequence[Score | None]) -> Score | None:
+    """Return the geometric mean of the scores of all cases; None if one of them has none."""
+    scores = [score for score in known if score is not None]
+    if len(scores) < len(known):
+        return None
     if len(scores) == 1:
         return scores[0]
     return Score(
-        mean([s.speedup for s in scores]),
-        mean([s.low for s in scores]),
-        mean([s.high for s in scores]),
+        _geometric([s.speedup for s in scores]),
+        _geometric([s.low for s in scores]),
+        _geometric([s.high for s in scores]),
         sum(s.time_s for s in scores),
         sum(s.reference_s for s in scores),
         scores[0].over,
@@ -139,6 +155,7 @@ def recheck(verdict: Verdict) -> Verdict:
         raise UsageError(
             f"the verdict is {verdict.status!r}, and its evidence says {again.status!r}", hint
         )
-    if again.score != verdict.score:
+    scores = [(v.score, v.compiled, v.light) for v in (again, verdict)]
+    if scores[0] != scores[1]:
         raise UsageError("the score does not follow from the times in the evidence", hint)
     return again

@@ -48,13 +48,14 @@ def main(arguments: list[str] | None = None) -> int:
     for name in ("--control", "--parent"):
         parser.add_argument(name, type=int, required=True)
     parser.add_argument("--ahead", action="store_true")
+    parser.add_argument("--import", action="append", default=[], dest="modules")
     options: Any = parser.parse_args(arguments)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the supervisor's to handle
     control = socket.socket(fileno=options.control)
     control.set_inheritable(False)
     if options.ahead:
         worker.import_ahead()
-    ready = Ready(_imported(), _refused())
+    ready = Ready(_imported((*LIBRARIES, *options.modules)), _refused())
     gc.collect()
     gc.freeze()  # a collection in a fork would copy the pages of everything that is imported
     control.send(msgspec.json.encode(ready))
@@ -68,10 +69,10 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-def _imported() -> dict[str, str]:
-    """Import what most workers import; return the files of the packages imported so far, by name,
-    but for Python's own and gpuperf."""
-    for name in LIBRARIES:
+def _imported(modules: Sequence[str]) -> dict[str, str]:
+    """Import *modules*; return the files of the packages imported so far, by name, but for Python's
+    own and gpuperf."""
+    for name in modules:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
     names = {name.partition(".")[0] for name in sys.modules}
@@ -139,7 +140,10 @@ def _be_worker(request: Fork, requests: int, replies: int) -> NoReturn:
         _go_to(request)
         _draw_anew()
         ends = (f"--requests={requests}", f"--replies={replies}", f"--parent={os.getppid()}")
-        code = worker.main([*ends, "--forked"])
+        if request.module:
+            code = importlib.import_module(request.module).main(list(ends))
+        else:
+            code = worker.main([*ends, "--forked"])
     except SystemExit as stop:
         code = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
     except BaseException:

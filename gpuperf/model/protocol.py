@@ -278,7 +278,8 @@ class Fork(msgspec.Struct, tag="fork", frozen=True):
 
     The worker runs in *folder* (empty: that of the server), with modules in *paths* before
     installed ones, with `gpuperf.kernels` from the folder *kernels* (empty: those of gpuperf), and
-    with the variables of *environment*. It may take *memory_bytes*; 0 means nearly all memory.
+    with the variables of *environment*. It may take *memory_bytes*; 0 means nearly all memory. It
+    runs `main` of *module* (empty: of the worker that measures).
     """
 
     folder: str = ""
@@ -286,6 +287,7 @@ class Fork(msgspec.Struct, tag="fork", frozen=True):
     kernels: str = ""
     environment: dict[str, str] = {}
     memory_bytes: int = 0
+    module: str = ""
 
 
 class Ready(msgspec.Struct, tag="ready", frozen=True):

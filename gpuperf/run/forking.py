@@ -31,7 +31,7 @@ from gpuperf.errors import CannotMeasure, UnknownName
 from gpuperf.model.protocol import Fork, Forked, Ready
 from gpuperf.model.record import Started
 from gpuperf.run.connection import Ends, LocalConnection, SpawnedProcess
-from gpuperf.run.launcher import Launcher, LocalLauncher, Place, start_fork_server
+from gpuperf.run.launcher import WORKER, Launcher, LocalLauncher, Place, start_fork_server
 
 WAY = "GPUPERF_PROCESSES"
 CPU_WAY: Started = "spawned"
@@ -75,7 +75,8 @@ def may_have_gpu(device: str) -> bool:
 class ForkServer:
     """The server of forks for workers at *places*; it starts with the first worker.
 
-    With *debug*, its output is shown. With *ahead*, it imports what a GPU's recorder needs.
+    With *debug*, its output is shown. With *ahead*, it imports what a GPU's recorder needs. It also
+    imports *modules*, and sees the variables *environment* alone (None: those of this process).
     """
 
     def __init__(
@@ -84,8 +85,11 @@ class ForkServer:
         debug: bool = False,
         ahead: bool = False,
         say: Callable[[str], None] = lambda text: None,
+        modules: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         self._places, self._debug, self._ahead, self._say = places, debug, ahead, say
+        self._modules, self._environment = modules, environment
         self._process: SpawnedProcess | None = None
         self._socket: socket.socket | None = None
         self._refused: str | None = None
@@ -132,6 +136,8 @@ class ForkServer:
                     sys.stderr if self._debug else log,
                     Place(first.python) if first else None,
                     self._ahead,
+                    self._modules,
+                    self._environment,
                 )
             try:
                 self._socket.settimeout(START_S)
@@ -212,15 +218,19 @@ class ForkingLauncher:
         """Start a worker in a new session. Raises: CannotMeasure."""
         if self.server.refused():
             return self.spawning.start()
-        place = self.spawning.place or Place()
+        spawning = self.spawning
+        place = spawning.place or Place(
+            folder=spawning.folder or ".", environment=spawning.environment
+        )
         request = Fork(
             str(Path(place.folder).absolute()),
             place.paths,
             place.kernels,
             dict(place.environment),
-            self.spawning.memory_bytes,
+            spawning.memory_bytes,
+            "" if spawning.module == WORKER else spawning.module,
         )
-        return LocalConnection(partial(self.server.fork, request))
+        return LocalConnection(partial(self.server.fork, request), spawning.messages)
 
 
 @contextlib.contextmanager

@@ -13,7 +13,7 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -148,16 +148,23 @@ def _environment(launcher: LocalLauncher) -> dict[str, str] | None:
 
 
 def start_fork_server(
-    control: int, output: IO[Any], place: Place | None, ahead: bool
+    control: int,
+    output: IO[Any],
+    place: Place | None,
+    ahead: bool,
+    modules: Sequence[str] = (),
+    environment: Mapping[str, str] | None = None,
 ) -> SpawnedProcess:
     """Start the server of forks, with the interpreter of *place*, which answers on *control*.
 
-    With *ahead*, it imports slow modules before it is ready.
+    With *ahead*, it imports slow modules before it is ready, and *modules* in any case. It sees the
+    variables *environment* alone; None means those of this process.
     """
     process = subprocess.Popen(
         [
             *worker_command(place, "gpuperf.measure.fork_server"),
             *(["--ahead"] if ahead else []),
+            *(f"--import={module}" for module in modules),
             f"--control={control}",
             f"--parent={os.getpid()}",
         ],
@@ -166,6 +173,7 @@ def start_fork_server(
         stderr=output,
         pass_fds=(control,),
         start_new_session=True,
+        env=None if environment is None else dict(environment),
     )
     return SpawnedProcess(process)
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 from pathlib import Path
 
 import pytest
 from command_line import CommandLine
+from working_below import running
 
 HERE = Path(__file__).parent
 TASK = HERE.parent / "cheats" / "judged" / "tasks" / "matmul.py"
@@ -27,17 +27,6 @@ EXPECTED = {
     "writes_home": HONEST,
     "writes_verdict": {"wrong"},
 }
-
-
-def running(folder: Path) -> set[str]:
-    """The processes that work below *folder*, as all do that the judge starts there."""
-    found = set()
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            with contextlib.suppress(OSError):  # it has ended
-                if str((entry / "cwd").readlink()).startswith(f"{folder}/"):
-                    found.add(entry.name)
-    return found
 
 
 def test_every_hostile_file_has_an_expectation() -> None:

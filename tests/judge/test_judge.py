@@ -18,7 +18,7 @@ from gpuperf.show.render import render
 
 HERE = Path(__file__).parent
 CORPUS = HERE.parent / "cheats" / "judged"
-ONE = ("--processes", "1", "--deadline", "60")
+ONE = ("--processes", "1", "--deadline", "60", "--no-compiled")
 FAMILIES = """
 A1 A2 A3 A4 A7 A8 A11 A12 B1 B2 B3 B4 B5 B6 B7 B8 B9 C1 C2 C3 C4 C5 C6 C7 C8 C9 C10 C11 D2 D3 D4 D5
 """
@@ -73,6 +73,30 @@ def test_an_honest_submission_is_judged_and_its_verdict_checked(judge: CommandLi
     assert {audit["kind"] for audit in case["audits"]} > {"nominal", "offset", "extreme"}
     again = judge("judge", "check", "verdict.json")
     assert (again.code, again.out) == (ended.code, ended.out)
+
+
+@pytest.mark.slow
+def test_torch_compile_of_the_reference_is_timed_beside_it(judge: CommandLine) -> None:
+    (judge.folder / "mine.py").write_text((CORPUS / "honest" / "norm_native.py").read_text())
+    ended = judge("judge", "mine.py", "--against", "reference.py", "--processes", "1")
+    said = json.loads((judge.folder / "verdict.json").read_text())
+    windows = said["cases"][0]["evidence"]["windows"]
+    counts = [sum(w["side"] == side for w in windows) for side in ("reference", "compiled")]
+    assert counts[0] == counts[1] > 10, ended.err
+    assert (said["compiled"] is None) == (said["status"] != "valid")
+
+
+def test_without_a_compiler_the_reference_is_not_compiled(
+    judge: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CXX", "/bin/false")
+    (judge.folder / "mine.py").write_text((CORPUS / "honest" / "norm_native.py").read_text())
+    ended = judge("judge", "mine.py", "--against", "reference.py", "--processes", "1")
+    assert ended.code in (0, 4), ended.err
+    said = json.loads((judge.folder / "verdict.json").read_text())
+    assert said["compiled"] is None
+    (note,) = said["cases"][0]["evidence"]["notes"]
+    assert note.startswith("torch.compile of the reference is not timed: ")
 
 
 def test_a_wrong_submission_ends_with_1(judge: CommandLine) -> None:

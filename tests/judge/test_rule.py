@@ -14,9 +14,12 @@ from synthetic_judge import CALLS, evidence, verdict, window
 
 from gpuperf.errors import UsageError
 from gpuperf.judge.evidence import Audit, IdleTime, Unfair
-from gpuperf.judge.rule import _sign_rank, judge_case, score_of
+from gpuperf.judge.rule import judge_case
+from gpuperf.judge.score import _sign_rank, score_of
 from gpuperf.judge.table import verdict_table
 from gpuperf.judge.verdict import exit_code, read_verdict, recheck, write_verdict
+from gpuperf.model.cost import Bytes, Cost, Flops
+from gpuperf.model.peaks import Ceiling, Figure, Peaks
 from gpuperf.show.render import render
 
 WRONG = Audit(1, "offset", reason="is off by 1")
@@ -166,3 +169,70 @@ def test_times_that_are_none_are_refused_in_a_sentence(tmp_path: Path, value: st
     path.write_text(json.dumps(data).replace('"TIME"', value))
     with pytest.raises(UsageError):
         recheck(read_verdict(path))
+
+
+def test_a_valid_case_has_the_speedup_over_torch_compile() -> None:
+    plain = evidence(2.0)
+    compiled = tuple(
+        replace(w, side="compiled", clerk_s=1e-3 + (w.clerk_s - 1e-3) / 4)
+        for w in plain.windows
+        if w.side == "reference"
+    )
+    judged = judge_case(replace(plain, windows=(*plain.windows, *compiled)))
+    assert judged.compiled is not None
+    assert judged.compiled.low < 0.5 < judged.compiled.high
+    assert judged.compiled.over == "processes"
+    assert judged.score == judge_case(plain).score
+    assert judge_case(plain).compiled is None
+    wrong = replace(plain, windows=(*plain.windows, *compiled), audits=(WRONG,) * 8)
+    assert judge_case(wrong).compiled is None
+
+
+ROOFS = Peaks(
+    "measured",
+    "Chip",
+    "",
+    "",
+    "",
+    ("Chip",),
+    8,
+    (Ceiling("vector", "fp32", "", Figure(1e12, "FLOP/s", "measured", "calibrate"), None),),
+    {"memory_bandwidth": Figure(1e11, "byte/s", "measured", "calibrate")},
+)
+BYTES, FLOPS = Bytes(8_000_000, 2_000_000), Flops(250_000_000, "matmul", "fp32")
+
+
+@pytest.mark.parametrize(
+    ("cost", "share", "limiter"),
+    [
+        (Cost((), (BYTES,)), 0.2, "memory"),  # 100 µs of 500 µs
+        (Cost((FLOPS,), (BYTES,)), 0.5, "compute"),  # 250 µs
+        (Cost((Flops(10**9, "matmul", "bf16"),), (BYTES,)), None, ""),  # no roof of bf16
+        (None, None, ""),
+    ],
+)
+def test_a_valid_case_has_its_share_of_the_roof(
+    cost: Cost | None, share: float | None, limiter: str
+) -> None:
+    judged = judge_case(evidence(2.0, cost=cost, roofs=ROOFS))
+    assert judged.score is not None
+    if share is None:
+        assert judged.light is None
+        return
+    assert judged.light is not None
+    assert judged.light.share == pytest.approx(share, rel=0.05)
+    assert (judged.light.limiter, judged.light.source) == (limiter, "measured roofs")
+    assert judge_case(evidence(2.0, cost=cost)).light is None
+    text = render([verdict_table(verdict(evidence(2.0, cost=cost, roofs=ROOFS)))], "table")
+    assert "of roof" in text
+    assert "by the measured roofs" in text
+
+
+def test_a_changed_share_of_the_roof_is_refused(tmp_path: Path) -> None:
+    known = verdict(evidence(2.0, cost=Cost((), (BYTES,)), roofs=ROOFS))
+    assert known.light == pytest.approx(0.2, rel=0.05)
+    write_verdict(replace(known, light=0.9), tmp_path / "verdict.json")
+    with pytest.raises(UsageError, match="does not follow"):
+        recheck(read_verdict(tmp_path / "verdict.json"))
+    write_verdict(known, tmp_path / "verdict.json")
+    assert recheck(read_verdict(tmp_path / "verdict.json")) == known

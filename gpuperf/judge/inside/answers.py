@@ -37,9 +37,13 @@ from gpuperf.judge.protocol import (
 )
 from gpuperf.measure.checks import dtype_name
 from gpuperf.measure.deviation import WrongResult
+from gpuperf.measure.device import open_device
+from gpuperf.measure.fingerprint import fingerprint_of
 from gpuperf.measure.result_shape import tensors_of
 from gpuperf.measure.result_tensors import share_memory
+from gpuperf.measure.telemetry import Meter
 from gpuperf.model.cost import Bytes, Cost, Flops
+from gpuperf.model.protocol import Opened
 
 
 class Answers:
@@ -98,7 +102,16 @@ class Answers:
             raise CannotMeasure("an argument of the constructor is a tensor")
         cost = problem.cost or _cost(problem, tensors, given, self._results)
         return Loaded(
-            self._layout, state, init.skeleton, self._results, kinds, unfair, cost, notes, aliases
+            self._layout,
+            state,
+            init.skeleton,
+            self._results,
+            kinds,
+            unfair,
+            cost,
+            notes,
+            aliases,
+            Opened(*fingerprint_of(open_device("cpu"), Meter())),
         )
 
     def _share(self, request: Share) -> Ready:

@@ -9,7 +9,7 @@ import torch
 
 from gpuperf.errors import CannotMeasure, WorkloadError
 from gpuperf.judge.inside.layout import dtype_of
-from gpuperf.judge.inside.problem import Bind, Builder, Problem, widened
+from gpuperf.judge.inside.problem import Bind, Builder, Problem, compiled_for, widened
 from gpuperf.judge.task import Side, Submission, TaskCase, TaskSource
 from gpuperf.measure.registry import load_module
 
@@ -49,8 +49,8 @@ def problem(task: TaskSource, case: TaskCase, seed: int) -> Problem:
 def builder(task: TaskSource, case: TaskCase, submission: Submission, side: Side) -> Builder:
     """Import the entry point of *side*."""
     outputs = list(task.definition["outputs"])
-    if side == "reference":
-        function = _reference(task)
+    if side != "submission":
+        function = compiled_for(side, _reference(task))
     else:
         module = load_module(submission.path)
         name = submission.entry or "run"

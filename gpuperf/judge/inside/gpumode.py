@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from gpuperf.errors import WorkloadError
-from gpuperf.judge.inside.problem import Bind, Builder, Problem
+from gpuperf.judge.inside.problem import Bind, Builder, Problem, compiled_for
 from gpuperf.judge.task import Side, Submission, TaskCase, TaskSource
 from gpuperf.measure.registry import load_module
 
@@ -48,7 +48,8 @@ def builder(task: TaskSource, case: TaskCase, submission: Submission, side: Side
     """Import the function of *side*."""
     _serve_modules(task)
     name = "custom_kernel" if side == "submission" else "ref_kernel"
-    kernel = _named(load_module(submission.path if side == "submission" else task.reference), name)
+    module = load_module(submission.path if side == "submission" else task.reference)
+    kernel = compiled_for(side, _named(module, name))
 
     def build(init: Sequence[Any], state: Mapping[str, torch.Tensor], seed: int) -> Bind:
         def bind(arguments: Sequence[Any]) -> Callable[[], Any]:

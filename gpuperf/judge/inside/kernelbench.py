@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from gpuperf.errors import WorkloadError
-from gpuperf.judge.inside.problem import Bind, Builder, Problem, widened
+from gpuperf.judge.inside.problem import Bind, Builder, Problem, compiled_for, widened
 from gpuperf.judge.task import Side, Submission, TaskCase, TaskSource
 from gpuperf.measure.registry import load_module
 
@@ -56,11 +56,12 @@ def builder(task: TaskSource, case: TaskCase, submission: Submission, side: Side
         model = kind(*init)
         if isinstance(model, torch.nn.Module):
             _give_weights(model, state)
+        function = compiled_for(side, model)
 
         def bind(arguments: Sequence[Any]) -> Callable[[], Any]:
             def call() -> Any:
                 with torch.no_grad():
-                    return model(*arguments)
+                    return function(*arguments)
 
             return call
 

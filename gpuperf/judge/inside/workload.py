@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from gpuperf.errors import CannotMeasure, UsageError, WorkloadError
-from gpuperf.judge.inside.problem import Bind, Builder, Problem
+from gpuperf.judge.inside.problem import Bind, Builder, Problem, compiled_for
 from gpuperf.judge.task import Side, Submission, TaskCase, TaskSource
 from gpuperf.measure.checks import compare
 from gpuperf.measure.inputs import bind_make
@@ -76,7 +76,7 @@ def builder(task: TaskSource, case: TaskCase, submission: Submission, side: Side
 
     def build(init: Sequence[Any], state: Mapping[str, torch.Tensor], seed: int) -> Bind:
         def bind(arguments: Sequence[Any]) -> Callable[[], Any]:
-            return make(arguments[0], point, options)
+            return compiled_for(side, make(arguments[0], point, options))
 
         return bind
 
