@@ -256,6 +256,18 @@ SAID: dict[int, tuple[object, ...]] = {
         [],
         "wall",
     ),
+    14: (
+        "AMD EPYC",
+        "all_reduce/gloo[bytes=1024,dtype=fp32,operation=sum,in_place=yes,world=2]",
+        "ok",
+        "case",
+        "eager",
+        3,
+        1.9079e-3,
+        0,
+        ["few-samples"],
+        "wall",
+    ),
 }
 
 
@@ -287,7 +299,8 @@ def test_the_run_of_each_later_schema_says_what_it_said(schema: int) -> None:
 def test_what_came_with_a_schema_is_read() -> None:
     """Counters with 3, the baseline with 4, studies with 5, kernels beside a case's times with 6,
     programs with 7 and 8, the status `impossible` with 9, the tensors of operators with 10,
-    predictions with 11, the times of each rank with 12, and programs of several ranks with 13."""
+    predictions with 11, the times of each rank with 12, programs of several ranks with 13, and the
+    hosts of ranks with 14."""
     runs = {n: read_run(TESTS / "golden" / f"run_schema_{n}.jsonl") for n in range(1, SCHEMA + 1)}
     read = {n: runs[n].records[0].counters.get("dram_read_bytes") for n in (3, 4, 6)}
     assert read == pytest.approx({3: 56_985_823.186, 4: 6_442_654_922.882, 6: 8_373_523.007})
@@ -313,10 +326,15 @@ def test_what_came_with_a_schema_is_read() -> None:
     assert caches == ["hot", *["cold"] * 4], "a point of an experiment has a cache of its own"
     assert {n: (run.header.world, run.header.devices) for n, run in runs.items()} == {
         **dict.fromkeys(range(1, 12), (1, (0,))),
-        **dict.fromkeys((12, 13), (2, (0, 0))),
+        **dict.fromkeys((12, 13, 14), (2, (0, 0))),
     }
     ranks = runs[12].records[0].ranks
     assert [(times.rank, times.times["eager"].size) for times in ranks] == [(0, 4), (1, 4)]
+    assert {n: run.header.hosts for n, run in runs.items() if run.header.hosts} == {
+        14: ("node0", "node1")
+    }
+    ranks = runs[14].records[0].ranks
+    assert [(times.rank, times.host) for times in ranks] == [(0, "node0"), (1, "node1")]
     programs = {r.rank: r.program for r in runs[13].records if r.program}
     for rank in (0, 1):
         (own,) = programs[rank].collectives

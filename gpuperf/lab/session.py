@@ -14,7 +14,7 @@ from gpuperf.model.experiment import COUNTED, ExperimentDescription, Number, Pre
 from gpuperf.model.peaks import Peaks
 from gpuperf.model.protocol import Expect, Opened
 from gpuperf.model.workload import Case, Description
-from gpuperf.peaks.numbers import numbers_of
+from gpuperf.peaks.numbers import numbers_of, numbers_of_tuning
 from gpuperf.run.experiments import ExperimentCase, keep_numbers, kept_numbers, plan_experiment
 from gpuperf.run.plan import settle_dtype
 from gpuperf.run.supervisor import Supervisor
@@ -112,7 +112,8 @@ def _measure(
     cases = tuple({each.case.id: each.case for each in planned}.values())
 
     def predict(peaks: Peaks | None, ceilings: Peaks | None) -> Predictions:
-        numbers = numbers_of(peaks, ceilings, opened.device, kept_numbers(opened))
+        measured = {**kept_numbers(opened), **numbers_of_tuning(opened.tuning)}
+        numbers = numbers_of(peaks, ceilings, opened.device, measured)
         request = Expect(
             experiment.name,
             experiment.source,

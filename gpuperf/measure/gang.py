@@ -3,7 +3,7 @@
 Ranks that measure together must make the same calls in the same order, so whatever depends on a
 clock, a random source or free memory is agreed first: by `first`, `least` or `most`. Outside of a
 gang these functions return their argument, and `barrier` does nothing. The host's messages go by
-gloo, so that they work while a device is blocked or busy.
+gloo, so that they work while a device is blocked or busy. The ranks may be on several hosts.
 """
 
 from __future__ import annotations
@@ -35,15 +35,21 @@ QUIET: Mapping[str, str] = {
     "NVSHMEM_DISABLE_NVLS": "1",
 }
 LOGGED: Mapping[str, str] = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,TUNING"}
-LOCAL = "GLOO_SOCKET_IFNAME"  # the gang is on one host, whose name may lead to no address
+# gloo's interface: the name of a host may lead to no address, and a gang of one host needs none.
+INTERFACE, LOOPBACK = "GLOO_SOCKET_IFNAME", ("127.", "[::1]", "localhost")
 
 
 @dataclass(frozen=True)
 class Membership:
-    """The place of this process in its gang, and the file that its NCCL writes its log to."""
+    """The place of this process in its gang, and the file that its NCCL writes its log to.
+
+    `host` is the name of its host in a gang of several hosts, whose number is `hosts`.
+    """
 
     rank: int = 0
     world: int = 1
+    host: str = ""
+    hosts: int = 1
     log: Path | None = None
     stack: IO[str] | None = None
 
@@ -78,19 +84,21 @@ def device_name(request: Open) -> str:
             f"takes the first {request.world} GPUs",
             "leave --device out; CUDA_VISIBLE_DEVICES chooses the GPUs",
         )
-    if request.device in ("auto", "cuda") and count < request.world:
+    wanted = request.local_world
+    if request.device in ("auto", "cuda") and count < wanted:
         usable = f"{count} GPU{'s' if count > 1 else ''}" if count else "no GPU"
+        here = f"on {request.host}" if request.host else "here"
         raise CannotMeasure(
-            f"--gpus {request.world} is more than there are: torch can use {usable} here",
+            f"--gpus {wanted} is more than there are: torch can use {usable} {here}",
             f"--gpus {count}" if count > 1 else "--device cpu makes a gang of CPU processes",
         )
-    return f"cuda:{request.rank}" if request.device in ("auto", "cuda") else request.device
+    return f"cuda:{request.local_rank}" if request.device in ("auto", "cuda") else request.device
 
 
 def share_threads(request: Open) -> None:
     """Divide the CPU's threads among the ranks, unless the user set their number."""
     if request.world > 1 and "OMP_NUM_THREADS" not in os.environ:
-        torch.set_num_threads(max(1, torch.get_num_threads() // request.world))
+        torch.set_num_threads(max(1, torch.get_num_threads() // request.local_world))
 
 
 def join(request: Open, device: torch.device) -> None:
@@ -105,12 +113,13 @@ def join(request: Open, device: torch.device) -> None:
     faulthandler.register(SIGNAL, file=stack, all_threads=False)
     log = folder / LOG.format(rank=request.rank)
     os.environ.update({**QUIET, **LOGGED, "NCCL_DEBUG_FILE": str(log)})
-    os.environ.setdefault(LOCAL, "lo")
+    if not request.meeting or request.meeting.startswith(LOOPBACK):
+        os.environ.setdefault(INTERFACE, "lo")
     cuda = device.type == "cuda"
     try:
         dist.init_process_group(
             "cpu:gloo,cuda:nccl" if cuda else "gloo",
-            init_method=(folder / MEETING).as_uri(),
+            store=_store(request),
             rank=request.rank,
             world_size=request.world,
             timeout=FOREVER,
@@ -119,12 +128,25 @@ def join(request: Open, device: torch.device) -> None:
     except (RuntimeError, ValueError) as error:
         reason = str(error).strip().splitlines()[0]
         raise CannotMeasure(f"torch cannot connect the ranks: {reason}") from error
-    _joined[0] = Membership(request.rank, request.world, log, stack)
+    _joined[0] = Membership(request.rank, request.world, request.host, request.hosts, log, stack)
+
+
+def _store(request: Open) -> dist.Store:
+    """Return the store in which the ranks meet: a file of one host, or a server of rank 0.
+
+    An `init_method` of the form tcp:// would ask torchrun's own server, where there is one.
+    """
+    if not request.meeting:
+        return dist.FileStore(str(Path(request.folder) / MEETING), request.world)
+    address, _, port = request.meeting.rpartition(":")
+    return dist.TCPStore(
+        address.strip("[]"), int(port), request.world, request.rank == 0, timeout=FOREVER
+    )
 
 
 def with_facts(device: DeviceFacts, fingerprint: Fingerprint) -> tuple[DeviceFacts, Fingerprint]:
     """Return *device*, and its *fingerprint* with the size and the software of this gang, if any:
-    records of gangs of two sizes do not compare."""
+    records of gangs of two sizes, or on other numbers of hosts, do not compare."""
     if not in_gang():
         return device, fingerprint
     known = {name: value for name, value in os.environ.items() if name.startswith("NCCL_")}
@@ -132,6 +154,7 @@ def with_facts(device: DeviceFacts, fingerprint: Fingerprint) -> tuple[DeviceFac
     if dist.is_nccl_available() and torch.cuda.is_available():
         known["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))
     hard = {**fingerprint.hard, "world": membership().world}
+    hard |= {"hosts": membership().hosts} if membership().hosts > 1 else {}
     return device, replace(fingerprint, hard=hard, soft={**fingerprint.soft, **known})
 
 

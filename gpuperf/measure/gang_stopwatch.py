@@ -32,7 +32,8 @@ from gpuperf.measure.timers.wall import WallTimer
 from gpuperf.measure.timers.window import Window, open_window
 from gpuperf.measure.timing import Timing
 from gpuperf.model.contract import Cache, Contract, TimerName
-from gpuperf.model.record import RankTimes, TimerFacts
+from gpuperf.model.gang import RankTimes
+from gpuperf.model.record import TimerFacts
 from gpuperf.model.samples import Samples
 from gpuperf.model.times import TimeName
 from gpuperf.model.workload import Value
@@ -191,6 +192,7 @@ class GangStopwatch(Stopwatch):
             gang.membership().rank,
             self.device.facts.index,
             {name: Samples(tuple(own), tick_s=facts.tick_s)},
+            gang.membership().host,
         )
         return Timing({name: result.samples}, name, result.stop, facts, ranks=(mine,))
 

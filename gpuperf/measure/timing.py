@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from gpuperf.model.record import Caveat, Kernel, RankTimes, TimerFacts
+from gpuperf.model.gang import RankTimes
+from gpuperf.model.record import Caveat, Kernel, TimerFacts
 from gpuperf.model.samples import Samples
 from gpuperf.model.times import TimeName
 from gpuperf.model.workload import Value

@@ -32,6 +32,7 @@ from gpuperf.measure.fingerprint import fingerprint_of
 from gpuperf.measure.forecast import Forecast
 from gpuperf.measure.gang_stopwatch import open_gang_stopwatch
 from gpuperf.measure.isolation import Isolation
+from gpuperf.measure.nccl_log import read_tuning
 from gpuperf.measure.nvbench import nvbench_means
 from gpuperf.measure.pipe import Pipe, die_with_parent, end_child_on_return
 from gpuperf.measure.prediction import predict
@@ -116,7 +117,11 @@ class Worker:
         facts, self._fingerprint = gang.with_facts(*fingerprint_of(device, self._meter))
         self._device = replace(device, facts=facts)
         self._isolation = Isolation(device.torch)
-        self.send(protocol.Opened(facts, self._fingerprint, self._started))
+        hosts = (request.host,) if request.host else ()
+        tuning = read_tuning(gang.membership().log)
+        self.send(
+            protocol.Opened(facts, self._fingerprint, self._started, hosts=hosts, tuning=tuning)
+        )
 
     def _opened(self) -> tuple[Device, Meter, Isolation]:
         if self._device is None or self._meter is None or self._isolation is None:

@@ -84,8 +84,9 @@ class Numbers:
 
     `sms` and `clock` (Hz); `l2` and `shared_memory` (bytes); `memory_bandwidth`, `read_bandwidth`,
     `copy_bandwidth`, `l2_bandwidth`, `l1_bandwidth` (byte/s); rates such as `tensor_bf16` and
-    `vector_fp32` (FLOP/s), and `tensor_bf16_per_clock` of an SM (FLOP); and what experiments
-    measured on this device. A measured figure replaces that of the data sheet.
+    `vector_fp32` (FLOP/s), and `tensor_bf16_per_clock` of an SM (FLOP); what NCCL logged, such as
+    `nccl_allreduce_ring_ll_latency` (s) and `…_bandwidth` (byte/s of the whole array); and what
+    experiments measured on this device. A measured figure replaces that of the data sheet.
     """
 
     figures: Mapping[str, Number] = field(default_factory=dict)

@@ -6,7 +6,8 @@ worker is `Hello` with the version of the protocol. The worker answers each requ
 `Progress` messages and one final message.
 
 A worker may be forked by a server (`measure/fork_server.py`), which a launcher sends `Fork` over a
-socket of its own.
+socket of its own. On another host an agent (`run/agent.py`) starts the worker, and relays its
+messages over a connection on which it also gets requests of its own (`ToAgent`).
 """
 
 from __future__ import annotations
@@ -19,25 +20,33 @@ import msgspec
 from gpuperf.model.contract import Contract, Counting, DeviceFacts, Fingerprint
 from gpuperf.model.cost import Cost
 from gpuperf.model.experiment import ExperimentDescription, Numbers, Prediction
+from gpuperf.model.gang import TunedTime
 from gpuperf.model.program import PassName, PassResult
 from gpuperf.model.record import Record, Started
 from gpuperf.model.topology import Topology
 from gpuperf.model.workload import Case, Description
 
-PROTOCOL = 11
+PROTOCOL = 12
 
 
 class Open(msgspec.Struct, tag="open", frozen=True):
     """Request to open a device: `auto`, `cuda:0` or `cpu`.
 
-    In a gang of *world* workers, the worker is number *rank*, opens the device of that number, and
-    meets the others in *folder*, where its logs go too.
+    In a gang of *world* workers, the worker is number *rank*. On its host it is number *local_rank*
+    of *local_world*, and opens the device of that number. It meets the others in *folder*, where
+    its logs go too, or in a gang of several *hosts* at *meeting*, `ADDRESS:PORT`; *host* is then
+    the name of its own host.
     """
 
     device: str
     rank: int = 0
     world: int = 1
     folder: str = ""
+    local_rank: int = 0
+    local_world: int = 1
+    host: str = ""
+    hosts: int = 1
+    meeting: str = ""
 
 
 class Describe(msgspec.Struct, tag="describe", frozen=True):
@@ -162,13 +171,16 @@ class Hello(msgspec.Struct, tag="hello", frozen=True):
 class Opened(msgspec.Struct, tag="opened", frozen=True):
     """Answer to `Open`: the device and its fingerprint, and how the worker began.
 
-    A gang answers with the device of its first worker, and the indexes of all *devices*.
+    A gang answers with the device of its first worker, the indexes of all *devices*, and the
+    *tuning* that NCCL logged; a gang of several *hosts* also with the host of each worker.
     """
 
     device: DeviceFacts
     fingerprint: Fingerprint
     started: Started = "spawned"
     devices: tuple[int, ...] = ()
+    hosts: tuple[str, ...] = ()
+    tuning: tuple[TunedTime, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -304,6 +316,53 @@ class Forked(msgspec.Struct, tag="forked", frozen=True):
     pid: int
 
 
+class Join(msgspec.Struct, tag="join", frozen=True):
+    """First message of an agent to the first host of a gang: it starts the worker *rank* on *host*.
+
+    *token* is the text that all hosts of a gang share.
+    """
+
+    protocol: int
+    token: str
+    rank: int
+    host: str
+
+
+class Start(msgspec.Struct, tag="start", frozen=True):
+    """Request to an agent to start its worker, in place of one that runs."""
+
+
+class Began(msgspec.Struct, tag="began", frozen=True):
+    """Answer to `Start`; the messages that follow are those of the new worker."""
+
+
+class Stop(msgspec.Struct, tag="stop", frozen=True):
+    """Request to an agent to end its worker."""
+
+
+class Look(msgspec.Struct, tag="look", frozen=True):
+    """Request to an agent for the stack of its worker."""
+
+
+class Seen(msgspec.Struct, tag="seen", frozen=True):
+    """Answer to `Look`: the stack as `faulthandler` writes it; empty if the worker wrote none."""
+
+    stack: str
+
+
+class Dismiss(msgspec.Struct, tag="dismiss", frozen=True):
+    """Request to an agent to end its worker and itself."""
+
+
+class Left(msgspec.Struct, tag="left", frozen=True):
+    """Report of an agent that its worker died: how, the memory for which it was killed (empty:
+    another reason), and the last lines that it printed."""
+
+    death: str
+    starved: str = ""
+    last_words: str = ""
+
+
 ToWorker = (
     Open | Describe | Examine | Expect | Loaded | Measure | Nvbench | Profile | Runnable | Survey
 ) | Time
@@ -312,3 +371,5 @@ Answer = (
     Opened | Described | Examined | Modules | Measured | NvbenchTimes | Predicted | RunnableCases
 ) | (Surveyed | Ended)
 FromWorker = Interim | Answer | Failed
+ToAgent = ToWorker | Start | Stop | Look | Dismiss
+FromAgent = FromWorker | Join | Began | Seen | Left

@@ -27,6 +27,7 @@ Schema history
         `collective` of a cost; the times `wire` and `eager`; the study `links`,
         `topology` of a header.
     13  2026-11: profiles of several ranks: `first`, `backend` and `collectives` of a program.
+    14  2026-11: gangs of several hosts: `hosts` and `tuning` of a header, `host` of a rank's times.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ from typing import TYPE_CHECKING, Literal
 from gpuperf.model.contract import Contract, Counting, DeviceFacts, Fingerprint
 from gpuperf.model.cost import Cost, Work
 from gpuperf.model.experiment import Predictions
+from gpuperf.model.gang import RankTimes, TunedTime
 from gpuperf.model.kernelname import COMPUTING, KernelKind, kind_of, route_of
 from gpuperf.model.peaks import Peaks
 from gpuperf.model.program import Operator, Program
@@ -51,7 +53,7 @@ if TYPE_CHECKING:
 else:
     TimeName = str  # when a file is decoded: a newer version or a registered timer has other names
 
-SCHEMA = 13
+SCHEMA = 14
 MOST_PROCESSES = 1000  # most processes of a comparison, which would take weeks
 MOST_BYTES = 2**200
 MOST_LAUNCHED = 2**31  # blocks along an axis of a grid, by the CUDA C++ Programming Guide
@@ -238,16 +240,6 @@ class Memory:
 
 
 @dataclass(frozen=True)
-class RankTimes:
-    """The times of one rank of a gang, on the device of index `device`, in the order taken: the
-    samples of all ranks at one place are of the same call."""
-
-    rank: int
-    device: int
-    times: Mapping[TimeName, Samples] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
 class Record:
     """One measurement. Its key is (run, case, contract, pass, rank).
 
@@ -354,7 +346,9 @@ class Header:
     size nearby. `expected` are the predictions of an experiment, made before the first measurement.
     `started` says how the processes began. `steps` names the implementations, in their order, each
     of which changes one thing of the one before. The cases were measured by a gang of `world`
-    workers on `devices`. `topology` has the links of the machine, if they were read.
+    workers on `devices`; `hosts` has the host of each of them, if there are several hosts.
+    `topology` has the links of the machine, if they were read, and `tuning` what NCCL predicts for
+    collectives of this gang, as it logged that.
     """
 
     run: str
@@ -382,6 +376,8 @@ class Header:
     started: Started = "spawned"
     steps: tuple[str, ...] = ()
     topology: Topology | None = None
+    hosts: tuple[str, ...] = ()
+    tuning: tuple[TunedTime, ...] = ()
     schema: int = SCHEMA
     type: Literal["header"] = "header"
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from gpuperf.model.contract import DeviceFacts
 from gpuperf.model.experiment import Number, Numbers
+from gpuperf.model.gang import TunedTime
 from gpuperf.model.peaks import Peaks
 
-SHEET, CALIBRATION, DRIVER = "data sheet", "calibration", "driver"
+SHEET, CALIBRATION, DRIVER, LOG = "data sheet", "calibration", "driver", "NCCL's log"
 
 
 def numbers_of(
@@ -32,6 +33,17 @@ def numbers_of(
     if "read_bandwidth" not in figures and "memory_bandwidth" in figures:
         figures["read_bandwidth"] = figures["memory_bandwidth"]
     return Numbers({**figures, **(measured or {})})
+
+
+def numbers_of_tuning(tuning: Sequence[TunedTime]) -> dict[str, Number]:
+    """Return NCCL's figures of each collective, algorithm and protocol, such as
+    `nccl_allreduce_ring_ll_latency` (s) and `nccl_allreduce_ring_ll_bandwidth` (byte/s)."""
+    figures = {}
+    for time in tuning:
+        name = f"nccl_{time.collective}_{time.algorithm}_{time.protocol}".lower()
+        figures[f"{name}_latency"] = Number(time.latency_s, "s", LOG)
+        figures[f"{name}_bandwidth"] = Number(time.bytes_per_s, "byte/s", LOG)
+    return figures
 
 
 def _of_peaks(peaks: Peaks, source: str) -> dict[str, Number]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from gpuperf.model.record import Record, Run
+from gpuperf.model.text import shorten
 from gpuperf.model.times import TIMES
 from gpuperf.roofline.rows import Entry, row
 from gpuperf.show.table import ALWAYS, Column, Note
@@ -16,6 +17,7 @@ from gpuperf.units import format_number, format_time
 
 NOTHING = "–"
 GIGA = 1e9
+LONGEST = 60  # characters of the names of hosts
 
 
 def gang_notes(run: Run) -> Iterable[Note]:
@@ -25,7 +27,9 @@ def gang_notes(run: Run) -> Iterable[Note]:
     if header.world > 1:
         kind = "processes" if header.device.kind == "cpu" else "GPUs"
         meaning = "; ".join(f"{name}: {TIMES[name]}" for name in names if name in TIMES)
-        yield "Gang", f"{header.world} {kind}" + (f"; {meaning}" if meaning else "")
+        hosts = list(dict.fromkeys(header.hosts))
+        spread = f" on {shorten(' and '.join(hosts), LONGEST)}" if len(hosts) > 1 else ""
+        yield "Gang", f"{header.world} {kind}{spread}" + (f"; {meaning}" if meaning else "")
 
 
 def is_collective(record: Record) -> bool:

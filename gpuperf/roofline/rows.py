@@ -12,8 +12,9 @@ from functools import cached_property
 from typing import Any
 
 from gpuperf.model.counted import Counted, counted
+from gpuperf.model.gang import RankTimes
 from gpuperf.model.noise import next_interval
-from gpuperf.model.record import Caveat, RankTimes, Record, Run
+from gpuperf.model.record import Caveat, Record, Run
 from gpuperf.model.samples import Samples
 from gpuperf.model.text import clean_value
 from gpuperf.roofline.processes import Reduced, reduced

@@ -69,7 +69,8 @@ def _combined_failures(failed: Mapping[int, Failed], world: int) -> Failed:
 
 
 def _combined_devices(opened: Sequence[Opened]) -> FromWorker:
-    """Return the first rank's answer with the indexes of all devices, which must be alike."""
+    """Return the first rank's answer with the indexes of all devices, which must be alike, and
+    their hosts."""
     first = opened[0]
     for rank, other in enumerate(opened):
         if other.device.name != first.device.name:
@@ -79,7 +80,8 @@ def _combined_devices(opened: Sequence[Opened]) -> FromWorker:
                 "CUDA_VISIBLE_DEVICES chooses GPUs of one kind",
             )
     indexes = tuple(each.device.index for each in opened)
-    return msgspec.structs.replace(first, devices=indexes)
+    hosts = tuple(host for each in opened for host in each.hosts)
+    return msgspec.structs.replace(first, devices=indexes, hosts=hosts)
 
 
 def _combined_records(answers: Mapping[int, Measured], world: int) -> Measured:

@@ -6,16 +6,12 @@ past the deadline, or ends the case alone ends the whole gang, and its number is
 
 from __future__ import annotations
 
-import os
-import re
 import shutil
-import signal
 import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
 
 import msgspec
 
@@ -35,61 +31,59 @@ from gpuperf.model.protocol import (
 from gpuperf.run.answers import combined, has_failed, named
 from gpuperf.run.connection import Connection
 from gpuperf.run.launcher import Launcher
+from gpuperf.run.lobby import RemoteConnection, RemoteLauncher
+from gpuperf.run.stacks import Place, innermost, written_stacks
 
 POLL_S = 0.005  # between two looks at the ranks
 GRACE_S = 2.0  # for the other ranks to answer too, after one of them has failed
-STACK_S = 1.0  # for a rank to write its stack
 OF_ONE = (
     Describe | Examine | Expect | Loaded | Survey
 )  # requests that concern no device but the first
-FRAME = re.compile(r'File "(.*)", line (\d+) in (.*)')
-WAITING = ("/torch/distributed/", "/torch/cuda/")  # places in which a rank waits for others
-
-
-class Place(NamedTuple):
-    """The innermost line of Python that a rank executes."""
-
-    file: str
-    line: int
-    function: str
-
-    @property
-    def waits(self) -> bool:
-        """Whether the rank waits there for other ranks or for its device."""
-        return any(folder in self.file for folder in WAITING)
-
-    def __str__(self) -> str:
-        return f"in {self.function}, {Path(self.file).name} line {self.line}"
 
 
 @dataclass(frozen=True)
 class GangLauncher:
-    """A launcher of gangs: *world* workers of *launcher*, behind one connection."""
+    """A launcher of gangs: *world* workers of *launcher*, behind one connection.
+
+    A gang of several hosts also has a worker of each launcher in `remote`; `host` is then the name
+    of this host.
+    """
 
     launcher: Launcher
     world: int
+    remote: Sequence[RemoteLauncher] = ()
+    host: str = ""
 
     def start(self) -> GangConnection:
         """Start every worker, and a folder in which they meet."""
         ranks: list[Connection] = []
         folder = Path(tempfile.mkdtemp(prefix="gpuperf-gang-"))
         try:
-            for _ in range(self.world):
-                ranks.append(self.launcher.start())
+            for launcher in (*[self.launcher] * self.world, *self.remote):
+                ranks.append(launcher.start())
         except BaseException:
             for rank in ranks:
                 rank.kill()
             shutil.rmtree(folder, ignore_errors=True)
             raise
-        return GangConnection(ranks, folder)
+        if not self.remote:
+            return GangConnection(ranks, folder)
+        remote = {i: c.host for i, c in enumerate(ranks) if isinstance(c, RemoteConnection)}
+        hosts = tuple(remote.get(rank, self.host) for rank in range(len(ranks)))
+        return GangConnection(ranks, folder, hosts, self.remote[0].lobby.place())
 
 
 @dataclass
 class GangConnection:
-    """The connection to the workers *ranks*, which meet in *folder*."""
+    """The connection to the workers *ranks*, which meet in *folder*.
+
+    In a gang of several hosts, `hosts` names the host of each rank, and they meet at `meeting`.
+    """
 
     ranks: Sequence[Connection]
     folder: Path
+    hosts: tuple[str, ...] = ()
+    meeting: str = ""
     _pids: dict[int, int] = field(default_factory=dict)
     _answers: dict[int, FromWorker] = field(default_factory=dict)
     _pending: set[int] = field(default_factory=set)
@@ -107,7 +101,10 @@ class GangConnection:
         """The rank that ended the gang, or that is silent; the gang itself if none is known."""
         if self._silent:
             return self._silent
-        return "the gang" if self._culprit is None else f"rank {self._culprit}"
+        if self._culprit is None:
+            return "the gang"
+        on = f" on {self.hosts[self._culprit]}" if self.hosts else ""
+        return f"rank {self._culprit}{on}"
 
     def send(self, message: ToWorker) -> None:
         """Send *message* to every rank that it concerns. Raises: BrokenPipeError."""
@@ -116,14 +113,27 @@ class GangConnection:
         for rank in chosen:
             own = message
             if isinstance(message, Open):
-                own = msgspec.structs.replace(
-                    message, rank=rank, world=len(self.ranks), folder=str(self.folder)
-                )
+                own = self._placed(message, rank)
             try:
                 self.ranks[rank].send(own)
             except BrokenPipeError:
                 self._culprit = rank
                 raise
+
+    def _placed(self, message: Open, rank: int) -> Open:
+        """Return *message* with the place of *rank*; an agent adds its place on another host."""
+        hosts = self.hosts or ("",) * len(self.ranks)
+        return msgspec.structs.replace(
+            message,
+            rank=rank,
+            world=len(self.ranks),
+            folder=str(self.folder),
+            local_rank=rank,  # the ranks of the first host are the first ones
+            local_world=hosts.count(hosts[0]),
+            host=hosts[rank],
+            hosts=len(set(hosts)),
+            meeting=self.meeting,
+        )
 
     def _expect(self, ranks: Sequence[int]) -> None:
         now = time.monotonic()
@@ -173,7 +183,7 @@ class GangConnection:
             return rank == 0
         if isinstance(message, Timed):
             return False
-        if isinstance(message, Hello):
+        if isinstance(message, Hello) and not isinstance(self.ranks[rank], RemoteConnection):
             self._pids[rank] = message.pid
         self._answers[rank] = message
         self._pending.discard(rank)
@@ -235,23 +245,8 @@ class GangConnection:
 
     def _places(self) -> dict[int, Place | None]:
         """Ask every rank for its stack; None for one that does not write it."""
-        files = {rank: self.folder / f"stack.{rank}" for rank in self._pids}
-        if not all(file.exists() for file in files.values()):
-            return {}  # the ranks have not joined yet
-        before = {rank: file.stat().st_size for rank, file in files.items()}
-        for pid in self._pids.values():
-            os.kill(pid, signal.SIGUSR1)
-        end = time.monotonic() + STACK_S
-        places: dict[int, Place | None] = dict.fromkeys(self._pids)
-        while None in places.values() and time.monotonic() < end:
-            time.sleep(POLL_S)
-            for rank, file in files.items():
-                text = file.read_text("utf-8", "replace")[before[rank] :]
-                places[rank] = innermost(text)
-        return places
-
-
-def innermost(stack: str) -> Place | None:
-    """Return the innermost frame of what `faulthandler` wrote; None for no frame."""
-    match = FRAME.search(stack)
-    return Place(match[1], int(match[2]), match[3]) if match else None
+        stacks = written_stacks(self._pids, self.folder)
+        for rank, worker in enumerate(self.ranks) if stacks else ():
+            if isinstance(worker, RemoteConnection):
+                stacks[rank] = worker.stack()
+        return {rank: innermost(stack) for rank, stack in stacks.items()}

@@ -69,6 +69,8 @@ def make_header(
         world=max(1, len(opened.devices)),
         devices=opened.devices or (opened.device.index,),
         started=opened.started,
+        hosts=opened.hosts,
+        tuning=opened.tuning,
     )
 
 

@@ -321,7 +321,9 @@ def _open(supervisor: Supervisor) -> Opened:
     facts = opened.device
     if opened.devices:
         kind = "processes" if facts.kind == "cpu" else "GPUs"
-        say(f"measuring {len(opened.devices)} {kind} as one: {facts.name}")
+        hosts = len(set(opened.hosts))
+        spread = f" on {hosts} hosts" if hosts > 1 else ""
+        say(f"measuring {len(opened.devices)} {kind}{spread} as one: {facts.name}")
     elif facts.kind == "cpu":
         say(f"measuring the CPU {facts.name} with {facts.sm_count} threads; no GPU is used")
     else:

@@ -18,6 +18,7 @@ from gpuperf.run.plan import Conditions
 from gpuperf.run.supervisor import DEADLINE_S, Supervisor
 from gpuperf.show.figure import import_ahead
 from gpuperf.verb import parse
+from gpuperf.verb.hosts import launched_place, launched_supervisor
 from gpuperf.verb.registry import ROWS, verbs
 from gpuperf.verb.verb import load
 from gpuperf.verb.workers import make_supervisor as make_supervisor
@@ -100,7 +101,7 @@ Gpus = Annotated[
         metavar="N",
         show_default=False,
         help="Measure a collective on the first N GPUs, a process each; with --device cpu, on N "
-        "processes.",
+        "processes (default under torchrun: all processes that it started).",
     ),
 ]
 Threads = Annotated[
@@ -336,8 +337,12 @@ class Options:
     def supervisor(self, processes: int = 1) -> Supervisor:
         """Return a supervisor of local workers on the device, for a measurement in *processes*.
 
-        Raises: CannotMeasure, UsageError.
+        Under torchrun, a verb of gangs supervises in rank 0, and the other ranks serve it.
+        Raises: CannotMeasure, UsageError; typer.Exit in a rank that has served.
         """
+        place = launched_place()
+        if self.gpus and place:
+            return launched_supervisor(place, self.gpus, self.device, self.deadline, _import_output)
         return make_supervisor(
             self.device, self.deadline, self.threads, _import_output, processes, self.gpus or 1
         )
@@ -380,6 +385,8 @@ def takes(*names: str, **defaults: object) -> Callable[[Callable[..., T]], Calla
             given: dict[str, Any] = {name: values.pop(name) for name in names}
             typed = tuple(n for n, source in sources.items() if source and source.name == TYPED)
             given |= {"words": tuple(ctx.args), "typed": typed}
+            if "gpus" in given and given["gpus"] is None and (place := launched_place()):
+                given["gpus"] = place.world
             return function(Options(**{**usual, **given}), **values)
 
         parameters = [first, *(p.replace(kind=option) for p in private), *shared]

@@ -2,12 +2,13 @@
 
 S / (α + S / β) rises with S until the link is full: small arrays wait for α, large ones for β. NCCL
 changes its protocol on the way, from LL with half of the bandwidth to Simple with twice the latency
-of a step, so that points in between lie off the line.
+of a step, so that points in between lie off the line. The figures are those of the table that NCCL
+logs on this machine; without one, those of its source.
 """
 
 from __future__ import annotations
 
-from gpuperf.lab_experiments._rings import all_reduce_s, link
+from gpuperf.lab_experiments._rings import all_reduce_s, link, tuned
 
 from gpuperf import Control, Expected, Experiment, Law, Numbers, Point, about
 
@@ -18,7 +19,10 @@ KIB, MIB = 2**10, 2**20
 def expect(at: Point, numbers: Numbers) -> Expected:
     """Predict the rate S / (α + S / β)."""
     seconds = all_reduce_s(at, numbers)
-    because = f"{seconds * 1e6:.3g} µs by NCCL's model, {link(numbers) / 1e9:.3g} GB/s of the link"
+    _, protocol = tuned(numbers, at.bytes)
+    source = f"{link(numbers) / 1e9:.3g} GB/s of the link" if not protocol else f"RING {protocol}"
+    which = "own table" if protocol else "model"
+    because = f"{seconds * 1e6:.3g} µs by NCCL's {which}, {source}"
     return about(at.bytes / seconds, "byte/s", because, BETWEEN)
 
 

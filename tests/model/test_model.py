@@ -28,20 +28,27 @@ from gpuperf.model.experiment import (
     Prediction,
     Predictions,
 )
+from gpuperf.model.gang import RankTimes, TunedTime
 from gpuperf.model.peaks import Ceiling, Figure, Peaks
 from gpuperf.model.program import Chain, ObservedCall, Operator, PassResult, Program, Prompts, Wait
 from gpuperf.model.protocol import (
+    Began,
     Describe,
     Described,
     DeviceCheck,
+    Dismiss,
     Ended,
     Examine,
     Examined,
     Expect,
     Failed,
+    FromAgent,
     FromWorker,
     Hello,
+    Join,
+    Left,
     Loaded,
+    Look,
     Measure,
     Measured,
     Modules,
@@ -55,10 +62,14 @@ from gpuperf.model.protocol import (
     Progress,
     Runnable,
     RunnableCases,
+    Seen,
+    Start,
+    Stop,
     Survey,
     Surveyed,
     Time,
     Timed,
+    ToAgent,
     ToWorker,
 )
 from gpuperf.model.record import (
@@ -69,7 +80,6 @@ from gpuperf.model.record import (
     Launch,
     Memory,
     Noise,
-    RankTimes,
     Record,
     Run,
     Telemetry,
@@ -326,7 +336,8 @@ prediction = st.builds(
 known = st.builds(Number, st.floats(0, 1e300), text, text)
 numbers = st.builds(Numbers, mapping(known))
 predictions = st.builds(Predictions, experiment, numbers, several(prediction))
-rank = st.builds(RankTimes, count, count, mapping(samples))
+rank = st.builds(RankTimes, count, count, mapping(samples), text)
+tuned = st.builds(TunedTime, text, text, text, st.floats(0, 999), st.floats(1e-9, 9e14))
 pair = st.builds(Pair, count, count, words(Pair, "kind"), optional(count), optional(truth))
 host = st.builds(HostLink, count, optional(count), optional(count), optional(count))
 topology = st.builds(Topology, count, several(pair), several(host), several(text))
@@ -396,6 +407,8 @@ header = st.builds(
     started=words(Header, "started"),
     steps=several(text),
     topology=optional(topology),
+    hosts=several(text),
+    tuning=several(tuned),
     expected=optional(predictions),
 )
 NOUNS = {
@@ -438,6 +451,7 @@ NOUNS = {
     Pair: pair,
     HostLink: host,
     RankTimes: rank,
+    TunedTime: tuned,
     Topology: topology,
     Prompts: prompts,
     Record: record,
@@ -450,7 +464,7 @@ NOUNS = {
     Work: work,
 }
 TO_WORKER = {
-    Open: st.builds(Open, text, count, count, text),
+    Open: st.builds(Open, text, count, count, text, count, count, text, count, text),
     Describe: st.builds(Describe, text),
     Examine: st.builds(Examine),
     Expect: st.builds(Expect, text, text, several(case), several(text), numbers),
@@ -498,7 +512,15 @@ TO_WORKER = {
 }
 FROM_WORKER = {
     Hello: st.builds(Hello, count, count, text),
-    Opened: st.builds(Opened, device, fingerprint, words(Opened, "started"), several(count)),
+    Opened: st.builds(
+        Opened,
+        device,
+        fingerprint,
+        words(Opened, "started"),
+        several(count),
+        several(text),
+        several(tuned),
+    ),
     Described: st.builds(Described, several(description), mapping(text), several(experiment)),
     Examined: st.builds(Examined, several(finding)),
     Modules: st.builds(Modules, mapping(text)),
@@ -513,7 +535,17 @@ FROM_WORKER = {
     RunnableCases: st.builds(RunnableCases, several(count)),
     Surveyed: st.builds(Surveyed, topology),
 }
-MESSAGES = {**TO_WORKER, **FROM_WORKER}
+OF_AGENT = {
+    Join: st.builds(Join, count, text, count, text),
+    Start: st.builds(Start),
+    Began: st.builds(Began),
+    Stop: st.builds(Stop),
+    Look: st.builds(Look),
+    Seen: st.builds(Seen, text),
+    Dismiss: st.builds(Dismiss),
+    Left: st.builds(Left, text, text, text),
+}
+MESSAGES = {**TO_WORKER, **FROM_WORKER, **OF_AGENT}
 quick = settings(
     max_examples=30, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
@@ -571,10 +603,13 @@ def test_a_message_comes_back_as_its_own_kind(
     kind: type, values: st.SearchStrategy, data: st.DataObject
 ) -> None:
     message = data.draw(values)
-    direction = ToWorker if kind in TO_WORKER else FromWorker
+    to_agent = kind in TO_WORKER or kind in ToAgent.__args__
+    direction = ToWorker if kind in TO_WORKER else ToAgent if to_agent else FromAgent
     again = decode(encode(message), direction)
     assert type(again) is kind
     assert again == message
+    if kind in FROM_WORKER:
+        assert decode(encode(message), FromWorker) == message
 
 
 def parts(hint: object) -> Iterator[type]:
@@ -595,6 +630,8 @@ def test_every_noun_that_is_written_has_a_generator_here() -> None:
 def test_every_message_has_a_generator_here() -> None:
     assert set(TO_WORKER) == set(ToWorker.__args__)
     assert set(FROM_WORKER) == set(FromWorker.__args__)
+    of_agent = set(ToAgent.__args__) | set(FromAgent.__args__)
+    assert set(OF_AGENT) == of_agent - set(TO_WORKER) - set(FROM_WORKER)
 
 
 def test_a_message_of_the_other_direction_is_refused() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from gpuperf.errors import CannotMeasure
 from gpuperf.model.contract import Contract, DeviceFacts, Fingerprint
+from gpuperf.model.gang import RankTimes
 from gpuperf.model.protocol import (
     PROTOCOL,
     Describe,
@@ -24,7 +25,7 @@ from gpuperf.model.protocol import (
     RunnableCases,
     ToWorker,
 )
-from gpuperf.model.record import RankTimes, Record
+from gpuperf.model.record import Record
 from gpuperf.model.samples import Samples
 from gpuperf.model.workload import Case
 from gpuperf.run import gang as module
@@ -119,8 +120,8 @@ def test_each_rank_is_asked_for_its_own_place() -> None:
     supervisor, (first, second) = supervise([OPENED], [OTHER])
     assert supervisor.open().devices == (0, 1)
     folder = first.heard[0].folder  # type: ignore[union-attr]
-    assert first.heard == [Open("cuda", 0, 2, folder)]
-    assert second.heard == [Open("cuda", 1, 2, folder)]
+    assert first.heard == [Open("cuda", 0, 2, folder, 0, 2)]
+    assert second.heard == [Open("cuda", 1, 2, folder, 1, 2)]
     assert Path(folder).is_dir()
     supervisor.renew()
     assert first.killed and second.killed

@@ -14,8 +14,9 @@ from gpuperf.errors import CannotMeasure, UsageError
 from gpuperf.model.contract import Contract
 from gpuperf.model.record import Record
 from gpuperf.model.workload import Case
-from gpuperf.run.gang import GangLauncher, Place, innermost
+from gpuperf.run.gang import GangLauncher
 from gpuperf.run.launcher import LocalLauncher
+from gpuperf.run.stacks import Place, innermost
 from gpuperf.run.supervisor import Supervisor
 
 SOURCE = str(Path(ranked.__file__))

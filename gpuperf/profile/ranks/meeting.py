@@ -27,7 +27,7 @@ from typing import Any
 
 from gpuperf.errors import CannotMeasure
 from gpuperf.files import write_atomically
-from gpuperf.profile.ranks.launch import Place
+from gpuperf.run.torchrun import Place
 
 MEET_S = 120.0  # seconds for all ranks to begin, from a slow disk
 BEAT_S = 1.0  # seconds between two signs of life

@@ -11,10 +11,10 @@ from gpuperf.errors import CannotMeasure, UsageError
 from gpuperf.model.record import Run
 from gpuperf.profile.measure import Plan, identity_of, profile_program, write_run
 from gpuperf.profile.program import ProgramRun
-from gpuperf.profile.ranks.launch import Place, place_of
 from gpuperf.profile.ranks.meeting import Meeting
 from gpuperf.profile.ranks.merge import merge
 from gpuperf.run.store import read_run
+from gpuperf.run.torchrun import Place, place_of
 from gpuperf.verb.progress import say
 
 INTERRUPTED_S = 30.0  # seconds for the other ranks to end after a Ctrl-C

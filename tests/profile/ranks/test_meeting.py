@@ -20,8 +20,8 @@ from gpuperf.model.protocol import Profile
 from gpuperf.profile.inside.agreement import Agreement, agreement_of
 from gpuperf.profile.inside.courses import Course, Limits
 from gpuperf.profile.ranks import meeting as module
-from gpuperf.profile.ranks.launch import Place, place_of
 from gpuperf.profile.ranks.meeting import Meeting
+from gpuperf.run.torchrun import Place, place_of
 
 LAUNCH = {"RANK": "1", "WORLD_SIZE": "4", "MASTER_ADDR": "here", "MASTER_PORT": "29500"}
 

@@ -22,11 +22,19 @@ SHARED = (
 
 @dataclass(frozen=True)
 class Place:
-    """The *rank* of a process among the *world* processes of a launch, which *launch* names."""
+    """The *rank* of a process among the *world* processes of a launch, which *launch* names.
+
+    On its host it is process *local_rank* of *local_world*. The first host is at *address*, where
+    the launcher uses *port*; both are empty where the environment does not have them.
+    """
 
     rank: int
     world: int
     launch: str
+    local_rank: int = 0
+    local_world: int = 1
+    address: str = ""
+    port: int = 0
 
 
 def place_of(environment: Mapping[str, str]) -> Place | None:
@@ -38,4 +46,17 @@ def place_of(environment: Mapping[str, str]) -> Place | None:
     if world < 2 or not 0 <= rank < world:
         return None
     shared = "\n".join(environment.get(name, "") for name in SHARED)
-    return Place(rank, world, blake2b(shared.encode(), digest_size=6).hexdigest())
+    return Place(
+        rank,
+        world,
+        blake2b(shared.encode(), digest_size=6).hexdigest(),
+        _number(environment, "LOCAL_RANK", 0),
+        _number(environment, "LOCAL_WORLD_SIZE", 1),
+        environment.get("MASTER_ADDR", ""),
+        _number(environment, "MASTER_PORT", 0),
+    )
+
+
+def _number(environment: Mapping[str, str], name: str, default: int) -> int:
+    text = environment.get(name, "")
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else default
