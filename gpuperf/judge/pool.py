@@ -108,10 +108,10 @@ class Judge:
     ) -> None:
         for name in conditions.keys() - Conditions.__annotations__.keys():
             raise UnknownName("argument", name, Conditions.__annotations__)
-        format, isolation = conditions.get("format", "auto"), conditions.get("isolation", "process")
+        form, isolation = conditions.get("format", "auto"), conditions.get("isolation", "process")
         cases, deadline_s = conditions.get("cases", 8), conditions.get("deadline_s", 60.0)
-        if format not in ("auto", *FORMATS):
-            raise UnknownName("format", format, ("auto", *FORMATS))
+        if form not in ("auto", *FORMATS):
+            raise UnknownName("format", form, ("auto", *FORMATS))
         if isolation not in ("process", "sandbox"):
             raise UsageError(f"no isolation {isolation!r} here", "'process' or 'sandbox'")
         if started not in ("forked", "spawned"):
@@ -121,7 +121,7 @@ class Judge:
         if not 0 < deadline_s < LONGEST_S:
             raise UsageError(f"a deadline cannot be {deadline_s:g} s", "deadline_s=60")
         self._against = Path(against).absolute()
-        self._task = read_task(self._against, format, cases, conditions.get("point", ""))
+        self._task = read_task(self._against, form, cases, conditions.get("point", ""))
         self._settings = Settings(
             isolation,
             processes,

@@ -198,6 +198,9 @@ class RemoteConnection:
         lines = self._left.last_words.splitlines() if self._left else []
         return "\n".join(map(clean, lines))
 
+    def dismiss(self) -> None:
+        """Do nothing: `kill` does not wait either."""
+
     def kill(self) -> None:
         """Have the agent end the worker; the connection to the agent remains."""
         with contextlib.suppress(BrokenPipeError):
