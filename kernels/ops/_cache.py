@@ -47,7 +47,10 @@ def draw_table(point: Point, make: Make) -> torch.Tensor:
     """Draw the page table (batch, pages): each page of the cache belongs to one sequence."""
     pages = point.batch * pages_of(point)
     table = make((point.batch, pages_of(point)), "int32", high=pages)
-    return table.copy_(table.flatten().argsort(stable=True).view_as(table))
+    # Bytes are counted with meta tensors, on which the first operator imports torch's compiler.
+    return (
+        table if table.is_meta else table.copy_(table.flatten().argsort(stable=True).view_as(table))
+    )
 
 
 def draw_positions(point: Point, make: Make) -> torch.Tensor:
@@ -61,6 +64,8 @@ def draw_slots(point: Point, make: Make) -> torch.Tensor:
     The new tokens of a sequence follow each other, in pages that are scattered over the cache.
     """
     slots = make((point.batch, point.tokens), "int32", high=point.kv - point.tokens + 1)
+    if slots.is_meta:
+        return slots
     pages = point.batch * pages_of(point)
     step = next(n for n in range(max(1, int(GOLDEN * pages)), pages + 2) if math.gcd(n, pages) == 1)
     token = slots[:, :1].long() + torch.arange(point.tokens, device=slots.device)

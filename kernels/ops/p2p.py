@@ -183,7 +183,8 @@ class Chase:
 
 def chain(point: Point, make: Any) -> Inputs:
     """Draw the order of the nodes: any order is one cycle through all of them."""
-    return {"order": make((point.bytes // STEP,), "int64", high=2**62).argsort()}
+    drawn = make((point.bytes // STEP,), "int64", high=2**62)
+    return {"order": drawn if drawn.is_meta else drawn.argsort()}  # see `draw_table`
 
 
 def unchained(point: Point, device: Any) -> str | None:
