@@ -1,10 +1,14 @@
 """Compare `gpuperf.measure` with CUPTI, with the command line and with Triton's `do_bench`.
 
-`python docs/measured/library.py > docs/measured/library.txt` runs on a GPU for 3 minutes: thirteen
-calls, each by `gpuperf.measure` in this process, by CUPTI's records of its kernels (torch.profiler,
-from the start of the first to the end of the last, in the median of 60 calls that each follow a
-rest and a flush of the L2), and by `triton.testing.do_bench`; the matmuls also by `gpuperf
-roofline`. `wall` is how long `gpuperf.measure` took. `library.py cpu` tries the script on a CPU.
+`python docs/measured/library.py > docs/measured/library.txt` runs on a GPU for 3 minutes: the
+thirteen calls whose scatter docs/measured/README.md lists, and six others, each by
+`gpuperf.measure` in this process, by CUPTI's records of its kernels (torch.profiler, in the median
+of 60 calls that each follow a rest and a flush of the L2), and by `triton.testing.do_bench`;
+copies, matmuls and sin²x + cos²x also by `gpuperf roofline`. `busy` is the sum of the records of a
+call, `span` the time from the start of the first to the end of the last. They are the same for one
+kernel. Tracing lengthens the pauses between several (a memset is one), so that the call itself
+takes a time between both. `wall` is how long `gpuperf.measure` took. `library.py cpu` tries the
+script on a CPU.
 """
 
 import json
@@ -40,6 +44,31 @@ def matmul(n: int) -> Call:
     return lambda: torch.mm(a, b)
 
 
+def copy(n: int) -> Call:
+    """Return a copy of *n* numbers in fp32 to a tensor that exists."""
+    x = tensor(n, dtype=torch.float32)
+    y = torch.empty_like(x)
+    return lambda: y.copy_(x)
+
+
+def triad(n: int) -> Call:
+    """Return y = a + 3·b of *n* numbers in fp32."""
+    a, b = tensor(n, dtype=torch.float32), tensor(n, dtype=torch.float32)
+    y = torch.empty_like(a)
+    return lambda: torch.add(a, b, alpha=3.0, out=y)
+
+
+def sincos(n: int) -> Call:
+    """Return sin²x + cos²x of *n* numbers in fp32, in five operations."""
+    x, one = tensor(n, dtype=torch.float32), torch.ones(1, device=DEVICE)
+
+    def call() -> torch.Tensor:
+        sine, cosine = torch.sin(x), torch.cos(x)
+        return torch.addcmul(sine * sine, cosine * cosine, one)
+
+    return call
+
+
 def attention(length: int) -> Call:
     """Return causal attention by torch's own kernel, 16 heads of 128."""
     q, k, v = (tensor(16, length // SHRINK, 128)[None] for _ in range(3))
@@ -53,14 +82,14 @@ def naive(length: int) -> Call:
 
 
 def calls() -> dict[str, Call]:
-    """Return the calls by name."""
-    x, y = tensor(2**26, dtype=torch.float32), tensor(2**20, dtype=torch.float32)
+    """Return the calls by name: those of the table of scatter, then others."""
     rows, small = tensor(8192, 8192), tensor(256, dtype=torch.float32)
     return {
-        **{f"matmul {n}": matmul(n) for n in (512, 1024, 2048, 4096, 8192)},
-        "add 4 MB": lambda: y + y,
+        **{f"copy {n}": copy(n) for n in (2**10, 2**20, 2**22, 2**26)},
+        f"triad {2**24}": triad(2**24),
+        **{f"matmul {n}": matmul(n) for n in (128, 512, 1024, 2048, 4096, 8192)},
+        **{f"sincos {n}": sincos(n) for n in (2**20, 2**22)},
         "add 1 kB": lambda: small + small,
-        "sin 256 MB": lambda: x.sin(),
         "softmax 8192": lambda: torch.softmax(rows, -1),
         "layernorm 8192": lambda: functional.layer_norm(rows, rows.shape[-1:]),
         "sdpa 1024": attention(1024),
@@ -69,8 +98,8 @@ def calls() -> dict[str, Call]:
     }
 
 
-def cupti_us(call: Call) -> float:
-    """Return the median microseconds from the start of a call's first kernel to its last's end."""
+def cupti_us(call: Call) -> tuple[float, float]:
+    """Return the medians of a call's busy time and of its span, in microseconds."""
     from torch.autograd import DeviceType
     from torch.profiler import ProfilerActivity, profile
 
@@ -94,17 +123,25 @@ def cupti_us(call: Call) -> float:
             spans += [[]] if marks % 2 else []
         elif marks % 2:
             spans[-1].append(kernel)
-    return statistics.median(s[-1].time_range.end - s[0].time_range.start for s in spans if s)
+    busy = (sum(kernel.time_range.elapsed_us() for kernel in of) for of in spans if of)
+    span = (of[-1].time_range.end - of[0].time_range.start for of in spans if of)
+    return statistics.median(busy), statistics.median(span)
 
 
 def roofline_us() -> dict[str, float]:
-    """Return the medians of the command line for the matmuls."""
-    words = ["roofline", "matmul", "--sizes", "512:8192", "--impl", "torch", "--format", "json"]
-    done = subprocess.run(
-        [sys.executable, "-m", "gpuperf", *words], capture_output=True, text=True, check=True
-    )
-    rows = json.loads(done.stdout)["rows"]
-    return {f"matmul {row['point']['n']}": 1e6 * row["time_s"] for row in rows}
+    """Return the medians of the command line for copies, matmuls and sin²x + cos²x."""
+    found: dict[str, float] = {}
+    for words in (
+        "copy --sizes 1024,1M,4M,64M --impl torch --dtype fp32",
+        "matmul --sizes 128,512:8192 --impl torch --dtype bf16",
+        "sincos --sizes 1M,4M --impl eager --dtype fp32",
+    ):
+        command = [sys.executable, "-m", "gpuperf", "roofline", *words.split()]
+        command += ["--counters", "off", "--format", "json"]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        for row in json.loads(done.stdout)["rows"]:
+            found[f"{words.split()[0]} {row['point']['n']}"] = 1e6 * row["time_s"]
+    return found
 
 
 def off(value: float, measured: float) -> str:
@@ -117,7 +154,14 @@ def main() -> None:
     print(f"import gpuperf: {time.perf_counter() - began:.2f} s")
     testing = __import__("triton.testing", fromlist=["do_bench"])
     command = {} if CPU else roofline_us()
-    columns = ("measure µs", 12), ("wall s", 7), ("cupti %", 8), ("cli %", 8), ("do_bench %", 10)
+    columns = (
+        ("measure µs", 12),
+        ("wall s", 7),
+        ("busy %", 8),
+        ("span %", 8),
+        ("cli %", 8),
+        ("do_bench %", 10),
+    )
     print(f"{'call':16} " + " ".join(f"{name:>{width}}" for name, width in columns))
     for name, call in calls().items():
         start = time.perf_counter()
@@ -125,7 +169,8 @@ def main() -> None:
         wall = time.perf_counter() - start
         line = f"{name:16} {measured:12.3f} {wall:7.2f}"
         if not CPU:
-            line += f" {off(cupti_us(call), measured)}"
+            busy, span = cupti_us(call)
+            line += f" {off(busy, measured)} {off(span, measured)}"
             line += f" {off(command[name], measured) if name in command else '':>8}"
             bench = 1e3 * testing.do_bench(call, return_mode="median")
             line += f" {off(bench, measured):>10}"
