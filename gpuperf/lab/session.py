@@ -9,7 +9,7 @@ from gpuperf.errors import CannotMeasure, UsageError
 from gpuperf.lab.judging import judge
 from gpuperf.lab.study import Study, study_run
 from gpuperf.lab.table import needs_text
-from gpuperf.model.contract import Counting, DeviceFacts
+from gpuperf.model.contract import Counting
 from gpuperf.model.experiment import COUNTED, ExperimentDescription, Number, Predictions, Ruling
 from gpuperf.model.peaks import Peaks
 from gpuperf.model.protocol import Expect, Opened

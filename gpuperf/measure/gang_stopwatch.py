@@ -28,7 +28,7 @@ from gpuperf.measure.refusals import NoTime
 from gpuperf.measure.sampling import Rest, take_samples
 from gpuperf.measure.stopwatch import Stopwatch
 from gpuperf.measure.timers import make_timer
-from gpuperf.measure.timers.timer import Call, CannotBlock, OpenTimer, Sample
+from gpuperf.measure.timers.timer import Call, CannotBlock, Sample
 from gpuperf.measure.timers.wall import WallTimer
 from gpuperf.measure.timers.window import Window, open_window
 from gpuperf.measure.timing import Timing
