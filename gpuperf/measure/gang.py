@@ -136,7 +136,7 @@ def join(request: Open, device: torch.device) -> None:
 def _connect(device: torch.device) -> None:
     """Call NCCL once, so that its errors, its connections and its table of predictions are those of
     the beginning and not of the first case."""
-    dist.all_reduce(torch.zeros(1, device=device))
+    dist.all_reduce(torch.zeros(1, dtype=torch.float32, device=device))
     torch.cuda.synchronize(device)
 
 
