@@ -6,6 +6,8 @@ No test judges a speed beyond physics. Run with `pytest -m gpu tests/test_gpu_ga
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,8 +20,10 @@ import gpuperf
 from gpuperf.links.study import cells
 from gpuperf.measure.topology import read_topology
 from gpuperf.model.contract import Contract
-from gpuperf.model.record import Record
+from gpuperf.model.record import Record, Run
 from gpuperf.model.workload import Case, Value
+from gpuperf.profile.breakdown import Profile, longest, profiles
+from gpuperf.profile.findings import findings
 from gpuperf.run.gang import GangLauncher
 from gpuperf.run.launcher import LocalLauncher
 from gpuperf.run.plan import Conditions, plan_contracts, plan_gang
@@ -41,6 +45,8 @@ POINTS: dict[str, dict[str, Value]] = {
     "all_to_all": {},
     "sendrecv": {},
 }
+DDP = Path(__file__).parents[1] / "docs" / "examples" / "gpt2_ddp.py"
+GPT2_PARAMETERS = 124_439_808  # of GPT-2 small, the head tied to the embedding
 BUSBW = 900e9  # byte/s of both directions of the fastest link of a Hopper pair
 
 
@@ -213,3 +219,39 @@ def test_the_library_measures_a_second_gpu_and_leaves_the_first_current() -> Non
         times.append(found.samples.median_s)
     assert times[1] == pytest.approx(times[0], rel=0.1)
     assert torch.cuda.current_device() == 0
+
+
+def ddp_profile(folder: Path, overlap: str) -> tuple[Profile, Run]:
+    """The profile of GPT-2 small on both GPUs, with or without overlap."""
+    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    words = ["-m", "gpuperf", "profile", "--steps", "8", "--budget", "15", "--out", str(folder)]
+    done = subprocess.run(
+        [sys.executable, *launch, *words, str(DDP), "--overlap", overlap, "--batch", "4"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=180,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    (file,) = folder.glob("*.jsonl")
+    run = read_run(file)
+    return longest(profiles(run)), run
+
+
+def test_overlap_gains_no_more_than_the_profile_without_it_foretells(tmp_path: Path) -> None:
+    (late, run), (early, _) = (ddp_profile(tmp_path / o, o) for o in ("off", "on"))
+    for profile in (late, early):
+        assert profile.together is not None
+        sizes = [row.collective for row in profile.together.collectives]
+        assert sum(c.count * c.message.bytes for c in sizes) == pytest.approx(4 * GPT2_PARAMETERS)
+        assert {c.message.ranks for c in sizes} == {COUNT}
+    assert late.together is not None and early.together is not None
+    exposed = [row.exposed_s for row in (late.together.rows[0], early.together.rows[0])]
+    assert exposed[0] is not None and exposed[1] is not None
+    assert exposed[0] > 1.3 * exposed[1], "one bucket is reduced after the backward pass"
+    foretold = [
+        gain for gain in findings(late, run.header) if "overlap communication" in gain.title
+    ]
+    assert foretold, "the exposed communication is no finding"
+    gained_s = late.step_s - early.step_s
+    assert -0.02 * late.step_s < gained_s < 1.2 * foretold[0].gain_s + 0.02 * late.step_s

@@ -30,14 +30,8 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def main() -> None:
-    """Train on random tokens, other ones on each rank."""
-    options = arguments()
-    cuda = torch.cuda.is_available()
-    device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if cuda else torch.device("cpu")
-    if cuda:
-        torch.cuda.set_device(device)
-    dist.init_process_group("nccl" if cuda else "gloo", device_id=device if cuda else None)
+def train(options: argparse.Namespace, device: torch.device) -> float:
+    """Train on random tokens, other ones on each rank; return the last loss."""
     torch.manual_seed(0)
     model = DistributedDataParallel(
         gpt2.GPT2(options).to(device),
@@ -58,8 +52,20 @@ def main() -> None:
         optimizer.step()
         optimizer.zero_grad()
         gpuperf.step()
+    return loss.item()
+
+
+def main() -> None:
+    """Train in a process group, which outlives the model."""
+    options = arguments()
+    cuda = torch.cuda.is_available()
+    device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if cuda else torch.device("cpu")
+    if cuda:
+        torch.cuda.set_device(device)
+    dist.init_process_group("nccl" if cuda else "gloo", device_id=device if cuda else None)
+    loss = train(options, device)
     if dist.get_rank() == 0:
-        print(f"loss {loss.item():.3f}")
+        print(f"loss {loss:.3f}")
     dist.destroy_process_group()
 
 
