@@ -213,7 +213,7 @@ def test_the_library_measures_a_second_gpu_and_leaves_the_first_current() -> Non
     times = []
     for device in ("cuda:0", "cuda:1"):
         x = torch.randn(2**26, device=device)
-        found = gpuperf.measure(x.clone, bytes=gpuperf.Bytes(x.nbytes, x.nbytes), device=device)
+        found = gpuperf.measure(x.clone, bytes=gpuperf.Bytes(x.nbytes, x.nbytes))
         assert found.opened.device.index == x.get_device()
         assert len(found.kernels) == 1
         times.append(found.samples.median_s)
