@@ -138,11 +138,11 @@ def inaccessible(point: Point, device: Any) -> str | None:
 
 
 def cost(point: Point) -> Cost:
-    """Return the cost: what is sent is read from one GPU's DRAM and written to the other's."""
+    """Return the cost: what is sent is read from this GPU's DRAM, and what is received is written
+    to it; the peer's DRAM is not counted."""
     size = point.bytes // SIZE * SIZE
     sent, received = size * (point.way != "read"), size * (point.way != "write")
-    moved = sent + received
-    return Cost(bytes=(Bytes(moved, moved), Bytes(received, sent, "link")))
+    return Cost(bytes=(Bytes(sent, received), Bytes(received, sent, "link")))
 
 
 def vectors(point: Point, make: Any) -> Inputs:
