@@ -1,6 +1,6 @@
 """Measure the bandwidth of the link between two GPUs against the bytes in flight over it.
 
-A kernel reads another GPU's memory, which it accesses by the link. With x bytes in flight and a
+A kernel reads another GPU's memory, whose L2 holds all that is read. With x bytes in flight and a
 latency L, x / L bytes arrive in a second, until the link carries no more: Little's law as in
 `little`, with a latency that is longer and a bandwidth that is lower than those of DRAM.
 """
@@ -35,7 +35,7 @@ from gpuperf import (
 from gpuperf.nvrtc import U64
 from gpuperf.theory.little import attained, queued
 
-LATENCY_S = 1e-6  # until `peer_latency` has measured it
+LATENCY_S = 0.7e-6  # until `peer_latency` has measured it
 # The protocol of the link takes a part of its sheet's figure: copies attain 0.82 to 0.88 of it.
 SHARE = 0.75
 
@@ -70,7 +70,7 @@ def supports(point: Point, device: Any) -> str | None:
 def expect(at: Point, numbers: Numbers) -> Expected:
     """Predict min(x / L, B) as a bound, as `little` does for DRAM; B is one direction's sheet."""
     x, bandwidth = in_flight(at, numbers), numbers["link_bandwidth"] / 2
-    seconds, source = numbers.get("latency_peer", LATENCY_S), numbers.source("latency_peer")
+    seconds, source = numbers.get("latency_peer_l2", LATENCY_S), numbers.source("latency_peer_l2")
     because = f"{x / 1e3:.3g} kB in flight, {seconds * 1e9:.0f} ns ({source}), {bandwidth:.3g} B/s"
     most = attained(x, seconds, bandwidth)
     return at_most(most, "byte/s", because, SHARE * queued(x, seconds, bandwidth) / most)
@@ -85,7 +85,7 @@ PEER_LOADS = Workload(
         Axis("unroll", 1, "loads of a thread in flight"),
         Axis("size", 4, "bytes of a load"),
         Axis("rounds", 128, "times that all loads of a thread arrive, with 128 SMs"),
-        Axis("n", 2**27, "elements of x, over 8 sizes of the peer's L2"),
+        Axis("n", 2**22, "elements of x, which stay in the peer's L2"),
         Axis("dtype", "fp32", "dtype of x and y", choices=("fp32",)),
         *ENDS,
     ),
