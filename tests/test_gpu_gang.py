@@ -246,9 +246,12 @@ def test_overlap_gains_no_more_than_the_profile_without_it_foretells(tmp_path: P
         assert sum(c.count * c.message.bytes for c in sizes) == pytest.approx(4 * GPT2_PARAMETERS)
         assert {c.message.ranks for c in sizes} == {COUNT}
     assert late.together is not None and early.together is not None
-    exposed = [row.exposed_s for row in (late.together.rows[0], early.together.rows[0])]
-    assert exposed[0] is not None and exposed[1] is not None
-    assert exposed[0] > 1.3 * exposed[1], "one bucket is reduced after the backward pass"
+    # The rank with the least of it waits for no other.
+    one, many = (
+        min(row.exposed_s or 0.0 for row in together.rows)
+        for together in (late.together, early.together)
+    )
+    assert one > 1.3 * many > 0, "one bucket is reduced after the backward pass"
     foretold = [
         gain for gain in findings(late, run.header) if "overlap communication" in gain.title
     ]
