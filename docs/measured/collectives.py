@@ -29,6 +29,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from gpuperf.measure.gang import INTERFACE, QUIET
 from gpuperf.model.record import Record
 from gpuperf.run.store import read_run
 
@@ -133,6 +134,7 @@ def profiled(call: Call) -> list[float]:
 
 def witness(folder: Path, rank: int, world: int) -> None:
     """Time the cases of *folder* as one rank, and write what was measured."""
+    os.environ.update({**QUIET, INTERFACE: "lo"})
     torch.cuda.set_device(rank)
     dist.init_process_group(
         "cpu:gloo,cuda:nccl",
