@@ -18,6 +18,9 @@ from gpuperf.model.workload import Case, Point
 from gpuperf.peaks.find import find_device
 from gpuperf.roofline.busbw import draw_busbw, is_sweep, lines_of
 from gpuperf.roofline.chart import draw_roofline
+from gpuperf.roofline.output import render_rows
+from gpuperf.roofline.page import roofline_html
+from gpuperf.show.screen import WIDE
 
 OPS = load_all("gpuperf.kernels").workloads
 # Seconds of nccl-tests for an all-reduce between two H200 (`../shared/facts/collectives.md`, §2).
@@ -111,3 +114,13 @@ def test_the_chart_names_collectives_the_step_and_the_link(tmp_path: Path) -> No
     for words in ("all_gather: busbw in GB/s", "RING LL → RING SIMPLE", "nccl_graph", "450 GB/s"):
         assert words in text, words
     assert (tmp_path / "chart.png").stat().st_size > 10_000
+
+
+def test_a_page_has_the_chart_of_a_sweep_and_no_terminal_has_a_roofline_of_it() -> None:
+    run = sweep()
+    page = roofline_html(run)
+    assert "data:image/svg+xml;base64," in page
+    assert "No roofline is drawn" not in page
+    table = render_rows(run, "table", WIDE)
+    assert "busbw" in table
+    assert "┤" not in table
