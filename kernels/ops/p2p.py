@@ -179,7 +179,7 @@ class Chase:
         self._nodes[:1].copy_(self._end)
 
     def __call__(self) -> torch.Tensor:
-        """Queue the chase."""
+        """Queue the chase on the current stream."""
         order, base = self._order, self._nodes.data_ptr()
         if order._version != self._version:
             links = order.new_zeros(len(self._nodes)).view(len(order), STEP // 8)
