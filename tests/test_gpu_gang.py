@@ -5,8 +5,9 @@ No test judges a speed beyond physics. Run with `pytest -m gpu tests/test_gpu_ga
 
 from __future__ import annotations
 
-import contextlib
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,11 +16,14 @@ import ranked
 import torch
 from command_line import CommandLine
 
+import gpuperf
 from gpuperf.links.study import cells
 from gpuperf.measure.topology import read_topology
 from gpuperf.model.contract import Contract
-from gpuperf.model.record import Record
+from gpuperf.model.record import Record, Run
 from gpuperf.model.workload import Case, Value
+from gpuperf.profile.breakdown import Profile, longest, profiles
+from gpuperf.profile.findings import findings
 from gpuperf.run.gang import GangLauncher
 from gpuperf.run.launcher import LocalLauncher
 from gpuperf.run.plan import Conditions, plan_contracts, plan_gang
@@ -41,13 +45,19 @@ POINTS: dict[str, dict[str, Value]] = {
     "all_to_all": {},
     "sendrecv": {},
 }
+DDP = Path(__file__).parents[1] / "docs" / "examples" / "gpt2_ddp.py"
+GPT2_PARAMETERS = 124_439_808  # of GPT-2 small, the head tied to the embedding
 BUSBW = 900e9  # byte/s of both directions of the fastest link of a Hopper pair
 
 
-@contextlib.contextmanager
-def gang() -> Iterator[tuple[Supervisor, Contract]]:
+Gang = tuple[Supervisor, Contract]
+
+
+@pytest.fixture(scope="module")
+def gang() -> Iterator[Gang]:
+    """One gang for all tests, since its start takes seconds."""
     with Supervisor(GangLauncher(LocalLauncher(), COUNT), "cuda") as supervisor:
-        conditions = plan_gang(supervisor.open().device, Conditions(budget_s=0.3))
+        conditions = plan_gang(supervisor.open().device, Conditions(budget_s=0.1))
         yield supervisor, plan_contracts(supervisor.open().device, conditions)[0]
 
 
@@ -72,68 +82,77 @@ def assert_timed(record: Record) -> None:
 
 
 @pytest.mark.parametrize("op", POINTS)
-def test_each_collective_is_right_and_timed_by_nccl(op: str) -> None:
-    with gang() as (supervisor, contract):
-        for name in ("nccl", "nccl_graph"):
-            for size in (4 * COUNT, 2002 * COUNT, 2**24):
-                assert_timed(measure(supervisor, contract, op, name, size))
-        assert supervisor.renewals == []
+def test_each_collective_is_right_and_timed_by_nccl(op: str, gang: Gang) -> None:
+    supervisor, contract = gang
+    before = len(supervisor.renewals)
+    for name in ("nccl", "nccl_graph"):
+        for size in (4 * COUNT, 2002 * COUNT, 2**24):
+            assert_timed(measure(supervisor, contract, op, name, size))
+    assert supervisor.renewals[before:] == []
 
 
-def test_every_operation_place_and_dtype_is_exact() -> None:
-    with gang() as (supervisor, contract):
-        for operation in ("sum", "max", "min", "avg"):
-            for place in ("yes", "no"):
-                more = {"operation": operation, "in_place": place}
-                record = measure(supervisor, contract, "all_reduce", "nccl", 4004, **more)
-                assert (record.status, record.reason) == ("ok", ""), record.case.id
-        for dtype in ("fp32", "fp16", "fp64", "int8"):
-            for op in ("all_gather", "reduce_scatter"):
-                record = measure(supervisor, contract, op, "nccl", 8 * 1001 * COUNT, dtype=dtype)
-                assert (record.status, record.reason) == ("ok", ""), record.case.id
+def test_a_gigabyte_leaves_no_memory_behind(gang: Gang) -> None:
+    supervisor, contract = gang
+    before = len(supervisor.renewals)
+    for op, place in (("all_reduce", "yes"), ("all_gather", "no"), ("reduce_scatter", "yes")):
+        assert_timed(measure(supervisor, contract, op, "nccl", 2**30, in_place=place))
+    assert supervisor.renewals[before:] == []
 
 
-def test_nccl_says_itself_what_it_chose() -> None:
-    with gang() as (supervisor, contract):
-        small = measure(supervisor, contract, "all_reduce", "nccl", 1024)
-        large = measure(supervisor, contract, "all_reduce", "nccl", 2**28)
-        for record in (small, large):
-            assert record.chosen.keys() == {"algorithm", "protocol", "channels"}
-            assert record.chosen["algorithm"] in ("RING", "TREE", "NVLS", "PAT")
-        assert small.chosen["protocol"] in ("LL", "LL128")
-        assert large.chosen["protocol"] == "SIMPLE"
-        assert "nccl" in supervisor.open().fingerprint.soft
-        unknown = measure(supervisor, contract, "sendrecv", "nccl", 1024)
-        assert unknown.chosen == {}, "NCCL logs no choice for sends"
+def test_every_operation_place_and_dtype_is_exact(gang: Gang) -> None:
+    supervisor, contract = gang
+    for operation in ("sum", "max", "min", "avg"):
+        for place in ("yes", "no"):
+            more = {"operation": operation, "in_place": place}
+            record = measure(supervisor, contract, "all_reduce", "nccl", 4004, **more)
+            assert (record.status, record.reason) == ("ok", ""), record.case.id
+    for dtype in ("fp32", "fp16", "fp64", "int8"):
+        for op in ("all_gather", "reduce_scatter"):
+            record = measure(supervisor, contract, op, "nccl", 8 * 1001 * COUNT, dtype=dtype)
+            assert (record.status, record.reason) == ("ok", ""), record.case.id
 
 
-def test_symmetric_memory_reduces_in_one_shot_and_in_two() -> None:
-    with gang() as (supervisor, contract):
-        for name, place in (("one_shot", "no"), ("two_shot", "yes")):
-            record = measure(supervisor, contract, "all_reduce", name, 2**16, in_place=place)
-            if record.status == "skipped":
-                assert "symmetric" in record.reason or "access" in record.reason
-                continue
-            assert_timed(record)
+def test_nccl_says_itself_what_it_chose(gang: Gang) -> None:
+    supervisor, contract = gang
+    small = measure(supervisor, contract, "all_reduce", "nccl", 1024)
+    large = measure(supervisor, contract, "all_reduce", "nccl", 2**28)
+    for record in (small, large):
+        assert record.chosen.keys() == {"algorithm", "protocol", "channels"}
+        assert record.chosen["algorithm"] in ("RING", "TREE", "NVLS", "PAT")
+    assert small.chosen["protocol"] in ("LL", "LL128")
+    assert large.chosen["protocol"] == "SIMPLE"
+    assert "nccl" in supervisor.open().fingerprint.soft
+    unknown = measure(supervisor, contract, "sendrecv", "nccl", 1024)
+    assert unknown.chosen == {}, "NCCL logs no choice for sends"
 
 
-def test_the_eager_time_is_that_of_the_hosts_clock() -> None:
-    with gang() as (supervisor, _):
-        conditions = plan_gang(supervisor.open().device, Conditions(timer="wall", budget_s=0.3))
-        (contract,) = plan_contracts(supervisor.open().device, conditions)
-        record = measure(supervisor, contract, "all_reduce", "nccl", 1024)
-        assert (record.status, record.primary) == ("ok", "eager")
-        assert record.times["eager"].median_s > 2e-6
+def test_symmetric_memory_reduces_in_one_shot_and_in_two(gang: Gang) -> None:
+    supervisor, contract = gang
+    for name, place in (("one_shot", "no"), ("two_shot", "yes")):
+        record = measure(supervisor, contract, "all_reduce", name, 2**16, in_place=place)
+        if record.status == "skipped":
+            assert "symmetric" in record.reason or "access" in record.reason
+            continue
+        assert_timed(record)
 
 
-def test_a_rank_that_dies_or_is_wrong_is_named_and_the_rest_is_measured() -> None:
+def test_the_eager_time_is_that_of_the_hosts_clock(gang: Gang) -> None:
+    supervisor, _ = gang
+    conditions = plan_gang(supervisor.open().device, Conditions(timer="wall", budget_s=0.3))
+    (contract,) = plan_contracts(supervisor.open().device, conditions)
+    record = measure(supervisor, contract, "all_reduce", "nccl", 1024)
+    assert (record.status, record.primary) == ("ok", "eager")
+    assert record.times["eager"].median_s > 2e-6
+
+
+def test_a_rank_that_dies_or_is_wrong_is_named_and_the_rest_is_measured(gang: Gang) -> None:
     source = str(Path(ranked.__file__))
-    with gang() as (supervisor, contract):
-        for name, status in (("dies", "crashed"), ("wrong", "wrong"), ("good", "ok")):
-            point = {"n": 64, "dtype": "fp32", "world": COUNT}
-            record = supervisor.measure("r", Case("ranked", name, point, {}, source), contract, 0)
-            assert record.status == status, record.reason
-            assert status == "ok" or record.reason.startswith("rank 1")
+    supervisor, contract = gang
+    for name, status in (("dies", "crashed"), ("wrong", "wrong"), ("good", "ok")):
+        point = {"n": 64, "dtype": "fp32", "world": COUNT}
+        record = supervisor.measure("r", Case("ranked", name, point, {}, source), contract, 0)
+        assert record.status == status, record.reason
+        assert status == "ok" or record.reason.startswith("rank 1")
 
 
 def test_the_command_line_measures_both_gpus(tmp_path: Path) -> None:
@@ -163,3 +182,79 @@ def test_the_links_of_the_pair_are_measured(tmp_path: Path) -> None:
     for cell in measured:
         assert cell.rate is None or 1e9 < cell.rate < 2 * BUSBW
         assert cell.latency_s is None or 1e-7 < cell.latency_s < 1e-4
+
+
+def test_a_suite_of_collectives_is_measured_by_one_gang(tmp_path: Path) -> None:
+    suite = tmp_path / "two.toml"
+    case = '[[case]]\nop = "{}"\nbytes = "1k,1M"\nimpl = "nccl"\n'
+    cases = "".join(map(case.format, ("broadcast", "all_to_all")))
+    suite.write_text(f"schema = 1\n[conditions]\nbudget_s = 0.1\n{cases}")
+    done = CommandLine.at(tmp_path)("run", "--suite", str(suite), "--gpus", "2", "--format", "json")
+    assert done.code == 0, done.err
+    rows = json.loads(done.out)["records"]
+    assert [row["op"] for row in rows] == ["broadcast", "broadcast", "all_to_all", "all_to_all"]
+    assert all(0 < row["busbw_byte_per_s"] < BUSBW for row in rows)
+
+
+def test_littles_law_over_the_link_is_measured(tmp_path: Path) -> None:
+    at = CommandLine.at(tmp_path)
+    for name in ("peer_latency", "nvlink_little"):
+        done = at("lab", name, "--budget", "0.1")
+        assert done.code == 0, done.err
+    *_, file = sorted(tmp_path.glob("gpuperf-runs/*nvlink*.jsonl"))
+    records = read_run(file).records
+    assert {record.status for record in records} == {"ok"}, [r.reason for r in records]
+    rates = [r.cost.link_bytes / r.samples.median_s for r in records if r.cost and r.samples]
+    assert max(rates) < BUSBW / 2
+    assert max(rates) > 4 * min(rates), "more bytes in flight are not faster"
+
+
+def test_the_library_measures_a_second_gpu_and_leaves_the_first_current() -> None:
+    times = []
+    for device in ("cuda:0", "cuda:1"):
+        x = torch.randn(2**26, device=device)
+        found = gpuperf.measure(x.clone, bytes=gpuperf.Bytes(x.nbytes, x.nbytes))
+        assert found.opened.device.index == x.get_device()
+        assert len(found.kernels) == 1
+        times.append(found.samples.median_s)
+    assert times[1] == pytest.approx(times[0], rel=0.1)
+    assert torch.cuda.current_device() == 0
+
+
+def ddp_profile(folder: Path, overlap: str) -> tuple[Profile, Run]:
+    """The profile of GPT-2 small on both GPUs, with or without overlap."""
+    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    words = ["-m", "gpuperf", "profile", "--steps", "8", "--budget", "15", "--out", str(folder)]
+    done = subprocess.run(
+        [sys.executable, *launch, *words, str(DDP), "--overlap", overlap, "--batch", "4"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=180,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    (file,) = folder.glob("*.jsonl")
+    run = read_run(file)
+    return longest(profiles(run)), run
+
+
+def test_overlap_gains_no_more_than_the_profile_without_it_foretells(tmp_path: Path) -> None:
+    (late, run), (early, _) = (ddp_profile(tmp_path / o, o) for o in ("off", "on"))
+    for profile in (late, early):
+        assert profile.together is not None
+        sizes = [row.collective for row in profile.together.collectives]
+        assert sum(c.count * c.message.bytes for c in sizes) == pytest.approx(4 * GPT2_PARAMETERS)
+        assert {c.message.ranks for c in sizes} == {COUNT}
+    assert late.together is not None and early.together is not None
+    # The rank with the least of it waits for no other.
+    one, many = (
+        min(row.exposed_s or 0.0 for row in together.rows)
+        for together in (late.together, early.together)
+    )
+    assert one > 1.3 * many > 0, "one bucket is reduced after the backward pass"
+    foretold = [
+        gain for gain in findings(late, run.header) if "overlap communication" in gain.title
+    ]
+    assert foretold, "the exposed communication is no finding"
+    gained_s = late.step_s - early.step_s
+    assert -0.02 * late.step_s < gained_s < 1.2 * foretold[0].gain_s + 0.02 * late.step_s

@@ -64,7 +64,10 @@ HEAVY = {
     "pynvml": ("measure", "kernels"),
     "cuda": ("measure", "kernels", "nvrtc"),
     "typer": ("app", "verb", "*/command"),
-    "matplotlib": ("show/figure", "*/chart", "roofline/canvas", "history/trend", "waves/heatmap"),
+    "matplotlib": (
+        *("show/figure", "*/chart", "roofline/busbw", "roofline/canvas", "history/trend"),
+        "waves/heatmap",
+    ),
 }
 # These cost hundreds of milliseconds: inside functions only, wherever they are.
 LATE = {"pandas", "scipy", "matplotlib"}

@@ -51,7 +51,11 @@ SLIPS = [
     ((*MATMUL, "--deadline", "10ms"), "--deadline 10ms is under 1 s", "--deadline 1"),
     ((*MATMUL, "--gap", "5min"), "--gap 5min is over 60 s", "2s"),
     ((*MATMUL, "--data", "normal"), "no data 'normal'; did you mean 'randn'?", "uniform"),
-    (("run", "--suite", "nosuch"), "no suite 'nosuch'", "known: ci, full, quick, screen"),
+    (
+        ("run", "--suite", "nosuch"),
+        "no suite 'nosuch'",
+        "known: ci, collectives, full, quick, screen",
+    ),
     (("devices", "b9000"), "no device 'b9000'", "gpuperf devices"),
 ]
 

@@ -76,24 +76,24 @@ class GPT2(nn.Module):
         return self.head(self.norm(x))
 
 
-def arguments() -> argparse.Namespace:
+def parser() -> argparse.ArgumentParser:
     """The sizes are those of GPT-2 small."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--attention", choices=("eager", "sdpa"), default="sdpa")
-    parser.add_argument("--compile", action="store_true")
-    parser.add_argument("--batch", type=int, default=16)
-    parser.add_argument("--length", type=int, default=1024)
-    parser.add_argument("--blocks", type=int, default=12)
-    parser.add_argument("--heads", type=int, default=12)
-    parser.add_argument("--width", type=int, default=768)
-    parser.add_argument("--vocabulary", type=int, default=50257)
-    parser.add_argument("--steps", type=int, default=60)
-    return parser.parse_args()
+    options = argparse.ArgumentParser()
+    options.add_argument("--attention", choices=("eager", "sdpa"), default="sdpa")
+    options.add_argument("--compile", action="store_true")
+    options.add_argument("--batch", type=int, default=16)
+    options.add_argument("--length", type=int, default=1024)
+    options.add_argument("--blocks", type=int, default=12)
+    options.add_argument("--heads", type=int, default=12)
+    options.add_argument("--width", type=int, default=768)
+    options.add_argument("--vocabulary", type=int, default=50257)
+    options.add_argument("--steps", type=int, default=60)
+    return options
 
 
 def main() -> None:
     """Train on random tokens."""
-    options = arguments()
+    options = parser().parse_args()
     device = "cuda" if torch.cuda.is_available() else "cpu"
     torch.manual_seed(0)
     model = GPT2(options).to(device)

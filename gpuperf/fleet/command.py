@@ -64,7 +64,8 @@ ShardFile = Annotated[
     typer.Option(
         "--shard",
         metavar="FILE",
-        help="File for the shard, or - for stdout (default: HOST.jsonl in the folder --out).",
+        help="File for the shard, or - for stdout (default: HOST.jsonl in the folder --out; "
+        "HOST-PEER.jsonl of a pair).",
         show_default=False,
     ),
 ]
@@ -79,7 +80,7 @@ fleet.command("manifest")(print_manifest)
 
 
 @fleet.command("unit")
-@opt.takes("threads", "deadline", "peaks", "out", "seed")
+@opt.takes("gpus", "threads", "deadline", "peaks", "out", "seed")
 def measure_this_host(
     options: opt.Options,
     suite: SuiteName = "screen",
@@ -91,16 +92,17 @@ def measure_this_host(
 ) -> int:
     """Measure a suite on every device of this host, and write one shard.
 
-    The suite - is read from stdin.
+    The suite - is read from stdin. With --gpus a gang of this host's GPUs measures a suite of
+    collectives; started by torchrun on two hosts, a gang of both, whose shard is of the pair.
     """
     from gpuperf.fleet.unit import Unit, host_name, measure_unit, suite_of, unit_exit_code
 
     name = host_name(host)
     _check_id(fleet_id)
     unit = Unit(suite_of(suite), name, fleet_id, devices, processes, options)
-    target = shard or options.out / f"{name}.jsonl"
     runs = replace(options, out=options.out / "runs" / name)
-    data, outcomes = measure_unit(replace(unit, options=runs))
+    name, data, outcomes = measure_unit(replace(unit, options=runs))
+    target = shard or options.out / f"{name}.jsonl"
     if str(shard) == "-":
         sys.stdout.flush()
         sys.stdout.buffer.write(data)

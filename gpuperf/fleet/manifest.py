@@ -1,4 +1,5 @@
-"""Write job files that run the unit once on each host of a fleet, for Slurm and for Kubernetes.
+"""Write job files that run the unit once on each host of a fleet, for Slurm and for Kubernetes, and
+a script that runs it on each pair of hosts.
 
 Values from the user are checked or quoted: words of a shell by shlex, texts of YAML as strings of
 JSON, and `$(NAME)`, which Kubernetes expands in arguments, by a second dollar sign.
@@ -14,12 +15,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpuperf.errors import UsageError
+from gpuperf.fleet.pairs import Pair, tournament
 from gpuperf.model.text import clean
 
-SYSTEMS = ("slurm", "kubernetes")
+SYSTEMS = ("slurm", "kubernetes", "pairs")
 # Names of partitions, accounts and Kubernetes objects; none can end a line or an option.
 NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,126}[A-Za-z0-9])?")
 LABEL = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
+PORT = 29500  # where torchrun's processes of a pair meet, and at the next one those of gpuperf
 MOUNT = "/shards"  # where the pods mount the volume for the shards
 
 
@@ -78,6 +81,34 @@ def slurm_script(manifest: Manifest) -> str:
             "",
         ]
     )
+
+
+def pair_script(manifest: Manifest) -> str:
+    """Return a script that measures each pair of hosts by a gang of both, over ssh.
+
+    The pairs of a round have no host in common, and run at once. The first host of a pair writes
+    the shard. Raises: UsageError for a single host.
+    """
+    if len(manifest.hosts) < 2:
+        raise UsageError("pairs need two hosts or more", "--hosts a,b,c,d")
+    rounds = tournament(manifest.hosts)
+    lines = ["#!/bin/bash", "set -u"]
+    for number, pairs in enumerate(rounds, 1):
+        lines.append(f"# round {number} of {len(rounds)}")
+        lines += [_of_rank(manifest, pair, rank) for pair in pairs for rank in (0, 1)]
+        lines.append("wait")
+    return "\n".join([*lines, ""])
+
+
+def _of_rank(manifest: Manifest, pair: Pair, rank: int) -> str:
+    """Return the line that starts the ranks of one host of *pair*."""
+    launch = [
+        *("env", f"GPUPERF_HOST={pair[rank]}", "torchrun", "--nnodes=2", f"--node-rank={rank}"),
+        *(f"--nproc-per-node={max(1, manifest.gpus)}", f"--master-addr={pair[0]}"),
+        *(f"--master-port={PORT}", "--no-python", *manifest.words, "--out", manifest.folder),
+    ]
+    remote = shlex.quote(shlex.join(launch))
+    return f"ssh -o BatchMode=yes -- {shlex.quote(pair[rank])} {remote} < /dev/null &"
 
 
 def kubernetes_job(manifest: Manifest) -> str:

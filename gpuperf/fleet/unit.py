@@ -1,4 +1,8 @@
-"""Measure a suite on every device of this host, and return the measurements as a shard."""
+"""Measure a suite on every device of this host, and return the measurements as a shard.
+
+A suite of collectives is measured by a gang instead: of the devices of this host, or, where
+torchrun started it on two hosts, of both, as the test of a pair.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +35,7 @@ LONGEST_REASON = 200  # characters of a failure in a shard
 @dataclass(frozen=True)
 class Unit:
     """What one host measures: a suite on `devices` (all, cpu, or indices as 0,1), in so many
-    processes; and the names under which it reports."""
+    processes; and the names under which it reports. With `options.gpus` a gang measures it."""
 
     suite: Suite
     host: str
@@ -76,8 +80,8 @@ def machine_mark() -> str:
     return sha256(f"gpuperf fleet {name or platform.node()}".encode()).hexdigest()[:16]
 
 
-def measure_unit(unit: Unit) -> tuple[bytes, list[Outcome]]:
-    """Measure *unit*, and return its shard, and the outcome of each device.
+def measure_unit(unit: Unit) -> tuple[str, bytes, list[Outcome]]:
+    """Measure *unit*, and return the name of its shard, the shard, and the outcome of each device.
 
     Run files go to the folder of the options. Raises: CannotMeasure, UsageError; and the error that
     ended a run early, without a shard.
@@ -85,8 +89,10 @@ def measure_unit(unit: Unit) -> tuple[bytes, list[Outcome]]:
     outcomes = [_measure_device(unit, device) for device in _devices(unit)]
     runs = [read_run(outcome.path) for outcome in outcomes]
     first = runs[0].header
+    host, peer = _ends(unit, first.hosts)
     head = Head(
-        host=unit.host,
+        host=host,
+        peer=peer,
         hostname=clean(platform.node())[:253],
         machine=machine_mark(),
         suite=unit.suite.name,
@@ -102,9 +108,22 @@ def measure_unit(unit: Unit) -> tuple[bytes, list[Outcome]]:
         gpuperf=gpuperf.__version__,
         fleet=unit.fleet,
     )
-    return encode_shard(
-        head, [row for i, run in enumerate(runs) for row in _rows(run, i)]
-    ), outcomes
+    rows = [row for i, run in enumerate(runs) for row in _rows(run, i)]
+    return f"{host}-{peer}" if peer else host, encode_shard(head, rows), outcomes
+
+
+def _ends(unit: Unit, hosts: Sequence[str]) -> tuple[str, str]:
+    """Return the host that reports, and the other one of a pair; *hosts* are those of a gang's
+    ranks. Raises: UsageError for more hosts, or names that are no hosts'."""
+    names = list(dict.fromkeys(hosts))
+    if len(names) < 2:
+        return unit.host, ""
+    if len(names) > 2 or not all(map(is_host, names)):
+        raise UsageError(
+            f"a pair has two hosts, and the ranks are on {', '.join(names)[:120]}",
+            "torchrun --nnodes 2; GPUPERF_HOST names a host",
+        )
+    return names[0], names[1]
 
 
 def unit_exit_code(outcomes: Sequence[Outcome]) -> int:
@@ -115,7 +134,16 @@ def unit_exit_code(outcomes: Sequence[Outcome]) -> int:
 
 
 def _devices(unit: Unit) -> Iterator[str]:
-    """Yield the names of the devices of *unit*; all are the GPUs, or the CPU without one."""
+    """Yield the names of the devices of *unit*; all are the GPUs, or the CPU without one. A gang
+    counts as one device."""
+    if unit.options.gpus and unit.devices not in ("all", "cpu"):
+        raise UsageError(
+            f"--devices {clean(unit.devices)[:40]} and a gang exclude each other",
+            "leave --devices out; CUDA_VISIBLE_DEVICES chooses the GPUs",
+        )
+    if unit.options.gpus:
+        yield "cpu" if unit.devices == "cpu" else "auto"
+        return
     if unit.devices == "cpu":
         yield "cpu"
         return

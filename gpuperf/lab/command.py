@@ -204,10 +204,9 @@ def _one(
 ) -> Finding:
     """Measure the first of *rest*; a reason that prevents it is in the finding."""
     experiment = rest[0]
-    if missing := lacking(experiment, supervisor.open().device):
+    if missing := lacking(experiment, supervisor):
         return Finding(experiment, reason=missing)
-    device = supervisor.open().device
-    case_s = pace.case_s([each for each in rest if not lacking(each, device)])
+    case_s = pace.case_s([each for each in rest if not lacking(each, supervisor)])
     if case_s is None:
         return Finding(experiment, reason="the budget was spent before it could be measured")
     say(f"{experiment.name}: {experiment.question}")

@@ -9,7 +9,7 @@ from gpuperf.errors import CannotMeasure, UsageError
 from gpuperf.lab.judging import judge
 from gpuperf.lab.study import Study, study_run
 from gpuperf.lab.table import needs_text
-from gpuperf.model.contract import Counting, DeviceFacts
+from gpuperf.model.contract import Counting
 from gpuperf.model.experiment import COUNTED, ExperimentDescription, Number, Predictions, Ruling
 from gpuperf.model.peaks import Peaks
 from gpuperf.model.protocol import Expect, Opened
@@ -52,7 +52,7 @@ def run_experiment(
         axes["dtype"] = options.dtype
     planned = plan_experiment(experiment, workload, axes, split(options.impl), options.gpus)
     opened = supervisor.open()
-    if missing := lacking(experiment, opened.device):
+    if missing := lacking(experiment, supervisor):
         raise CannotMeasure(missing, "`gpuperf lab list` shows what each experiment needs")
     planned = _settled(planned, workload, opened)
     outcome = _measure(supervisor, experiment, planned, opened, options, processes)
@@ -77,11 +77,14 @@ def _refuse_gang(experiment: ExperimentDescription, options: Options) -> None:
         )
 
 
-def lacking(experiment: ExperimentDescription, device: DeviceFacts) -> str:
-    """Return why *device* cannot run *experiment*, in a sentence; empty if it can."""
+def lacking(experiment: ExperimentDescription, supervisor: Supervisor) -> str:
+    """Return why *experiment* cannot run on the device of *supervisor*, in a sentence; empty if it
+    can."""
+    device, needs = supervisor.open().device, needs_text(experiment)
     if "cuda" in experiment.needs and device.kind != "cuda":
-        needs = needs_text(experiment)
         return f"{experiment.name} needs {needs}, and the device is {device.name}"
+    if "peer" in experiment.needs and supervisor.survey().gpus < 2:
+        return f"{experiment.name} needs {needs}, and torch can use one GPU here"
     return ""
 
 

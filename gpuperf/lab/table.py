@@ -19,6 +19,7 @@ from gpuperf.units import format_interval, format_number
 NEEDS: dict[Need, str] = {
     "cuda": "an NVIDIA GPU",
     "counters": "hardware counters",
+    "peer": "a second GPU",
     "gang": "--gpus 2",
 }
 WORDS = {

@@ -131,7 +131,9 @@ def compare(
     if processes > 1:
         every = measure_in_processes(calls, first, check, counted, name, shared, processes)
         return _over_processes(every, first, processes)
-    return _in_turns(_functions(calls), first, check, counted, name, settings(shared), rounds)
+    functions = _functions(calls)
+    chosen = settings(shared, functions.values())
+    return _in_turns(functions, first, check, counted, name, chosen, rounds)
 
 
 def _functions(calls: Mapping[str, Call | str]) -> dict[str, Call]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
@@ -78,13 +78,16 @@ class Conditions(TypedDict, total=False):
     device: str | torch.device
 
 
-def settings(given: Conditions) -> Settings:
-    """Open the device and make the contract. Raises: UsageError, CannotMeasure."""
-    from gpuperf.measure.callables import device_name, opened_device
+def settings(given: Conditions, calls: Iterable[Call] = ()) -> Settings:
+    """Open the device, by default that of the tensors that *calls* use, and make the contract.
+
+    Raises: UsageError, CannotMeasure.
+    """
+    from gpuperf.measure.callables import device_name, gpu_of, opened_device
 
     refuse_unknown(given)
     device = given.get("device")
-    opened = opened_device(device_name(None if device is None else str(device)))
+    opened = opened_device(device_name(gpu_of(calls) if device is None else str(device)))
     return Settings(opened, *contract_of(opened.device.facts, given))
 
 
@@ -149,15 +152,15 @@ def measure(
     - Sampling ends when half the 95 % interval is within `precision` (0.01), a fraction of the
       median, or after `budget_s` seconds (2.0).
     - `counters=True` counts the DRAM bytes of a call too, where the GPU allows it.
-    - `device` is `cuda:0`, `cpu` and the like; `cuda` is torch's current GPU, which is the default,
+    - `device` is `cuda:0`, `cpu` and the like; `cuda` is torch's current GPU. The default is the
+      GPU of the tensors that *fn* uses, as far as its closure shows them, else the current GPU,
       else the CPU.
 
     Raises: NotMeasured (a CannotMeasure) for a callable that gets no time, with the `record` that
     says why; UsageError, CannotMeasure; what *fn* raises.
     """
     counted = cost_of(cost, flops, bytes, dtype)
-    chosen = settings(conditions)
-
+    chosen = settings(conditions, [fn])
     measurement = chosen.measure(fn, case_of(name or name_of(fn)), counted)
     if measurement.record.samples is None or measurement.record.status != "ok":
         raise NotMeasured(measurement.record)

@@ -125,6 +125,7 @@ class Bench:
                 return self._failed("oom", describe_no_memory(error), SMALLER)
             return self._failed("error", *describe_error(error, workload, case.implementation))
         finally:
+            self.stopwatch.release()
             if self.device.torch.type == "cuda":
                 torch.cuda.empty_cache()
 

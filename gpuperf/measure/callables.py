@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -134,6 +134,14 @@ def tensors_held_by(call: Callable[..., Any]) -> dict[str, torch.Tensor]:
         used = inspect.getclosurevars(call)
         held |= {**used.globals, **used.nonlocals}
     return {name: value for name, value in held.items() if isinstance(value, torch.Tensor)}
+
+
+def gpu_of(calls: Iterable[Callable[..., Any]]) -> str | None:
+    """Return the GPU of the tensors that *calls* use, as far as that shows; None if they use none
+    on a GPU, or tensors of several."""
+    tensors = (tensor for call in calls for tensor in tensors_held_by(call).values())
+    devices = {str(tensor.device) for tensor in tensors if tensor.is_cuda}
+    return devices.pop() if len(devices) == 1 else None
 
 
 def _frozen(tensor: torch.Tensor) -> bool:

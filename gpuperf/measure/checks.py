@@ -107,7 +107,11 @@ def tolerance(
 
 
 def poison(output: Any) -> None:
-    """Overwrite an earlier output with NaN (integers: the least value), in place."""
+    """Overwrite an earlier output with NaN (integers: the least value), in place.
+
+    A tensor of another device is overwritten before this returns: calls on the current device do
+    not wait for its stream.
+    """
     for tensor in tensors_of(output):
         if tensor.dtype.is_floating_point:
             tensor.fill_(math.nan)
@@ -115,6 +119,8 @@ def poison(output: Any) -> None:
             tensor.logical_not_()
         else:
             tensor.fill_(torch.iinfo(tensor.dtype).min)
+        if tensor.is_cuda and tensor.get_device() != torch.cuda.current_device():
+            torch.cuda.synchronize(tensor.device)
 
 
 def compare(

@@ -125,10 +125,19 @@ def join(request: Open, device: torch.device) -> None:
             timeout=FOREVER,
             device_id=device if cuda else None,
         )
+        if cuda:
+            _connect(device)
     except (RuntimeError, ValueError) as error:
         reason = str(error).strip().splitlines()[0]
         raise CannotMeasure(f"torch cannot connect the ranks: {reason}") from error
     _joined[0] = Membership(request.rank, request.world, request.host, request.hosts, log, stack)
+
+
+def _connect(device: torch.device) -> None:
+    """Call NCCL once, so that its errors, its connections and its table of predictions are those of
+    the beginning and not of the first case."""
+    dist.all_reduce(torch.zeros(1, dtype=torch.float32, device=device))
+    torch.cuda.synchronize(device)
 
 
 def _store(request: Open) -> dist.Store:

@@ -27,7 +27,8 @@ from gpuperf.measure.nccl_log import Log
 from gpuperf.measure.refusals import NoTime
 from gpuperf.measure.sampling import Rest, take_samples
 from gpuperf.measure.stopwatch import Stopwatch
-from gpuperf.measure.timers.timer import Call, CannotBlock, OpenTimer, Sample
+from gpuperf.measure.timers import make_timer
+from gpuperf.measure.timers.timer import Call, CannotBlock, Sample
 from gpuperf.measure.timers.wall import WallTimer
 from gpuperf.measure.timers.window import Window, open_window
 from gpuperf.measure.timing import Timing
@@ -38,7 +39,9 @@ from gpuperf.model.samples import Samples
 from gpuperf.model.times import TimeName
 from gpuperf.model.workload import Value
 
-GRAPH_S, MOST_CALLS = 400e-6, 20  # the longest graph: calls for this time, at most so many
+# The longest graph: calls for this time, at most so many. The time of a call by which they are
+# counted is that of the host's clock, so that small calls count as some 50 µs.
+GRAPH_S, MOST_CALLS = 1e-3, 20
 BY_WALL = "--timer wall times it as the host launches it"
 EAGER_SAMPLES = 20  # of the eager time beside the time on the wire
 
@@ -70,6 +73,10 @@ class Graphs:
         self.one.replay()
         return self.output
 
+    def drop(self) -> None:
+        """Free the graphs and their memory."""
+        self.one = self.several = self.output = None
+
 
 @dataclass(frozen=True)
 class GangStopwatch(Stopwatch):
@@ -86,6 +93,10 @@ class GangStopwatch(Stopwatch):
     def repeat(self, call: Call) -> Call:
         """Return the replay of the graph of *call*, or *call*."""
         return call if self.window is None else self.graphs.replay
+
+    def release(self) -> None:
+        """Free the graphs of the case, and the result that they write to."""
+        self.graphs.drop()
 
     def take(self, call: Call, contract: Contract, call_s: float, fits_cache: bool) -> Timing:
         """Return the times of *call*, which takes about *call_s* seconds on every rank.
@@ -203,7 +214,7 @@ def open_gang_stopwatch(name: TimerName, device: Device) -> GangStopwatch:
         raise CannotMeasure(
             f"the timer {name!r} times one device alone", "choose --timer graph or --timer wall"
         )
-    timer: OpenTimer = WallTimer(device.torch)
+    timer = make_timer("wall", device.torch)
     window = open_window(device.torch) if name == "graph" else None
     return GangStopwatch(timer, device=device, window=window, log=Log(gang.membership().log))
 
@@ -228,13 +239,14 @@ def _captured(call: Call, calls: int) -> tuple[torch.cuda.CUDAGraph, Any]:
     """Capture *calls* calls on this rank; every rank captures the same. Raises: NoTime."""
     torch.cuda.synchronize()
     gang.barrier()
-    graph, output = torch.cuda.CUDAGraph(), None
+    graph, output, stream = torch.cuda.CUDAGraph(), None, torch.cuda.current_stream()
     try:
         # NCCL's watchdog asks for events in another thread, which a global capture forbids.
         with torch.cuda.graph(graph, stream=torch.cuda.Stream(), capture_error_mode="thread_local"):
             for _ in range(calls):
                 output = call()
     except RuntimeError as error:
+        torch.cuda.set_stream(stream)  # a capture that fails leaves its own stream current
         reason = str(error).strip().splitlines()[0]
         raise NoTime(
             "cannot-block", f"the call cannot be captured in a CUDA graph: {reason}", BY_WALL

@@ -80,6 +80,9 @@ class Stopwatch:
         """Return the function that a sample runs: the replay of the graph of *call*, or *call*."""
         return self.timer.repeat(call)
 
+    def release(self) -> None:
+        """Free what was kept for `repeat`, after the last call of it."""
+
     def take(self, call: Call, contract: Contract, call_s: float, fits_cache: bool) -> Timing:
         """Return the times of *call*, which takes about *call_s* seconds.
 

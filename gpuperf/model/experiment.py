@@ -30,7 +30,7 @@ Form = Literal[
     "amortisation",
 ]
 Verdict = Literal["CONFIRMED", "REFUTED", "INCONCLUSIVE"]
-Need = Literal["cuda", "counters", "gang"]
+Need = Literal["cuda", "counters", "peer", "gang"]
 
 # What y can be, with its unit. A step is the part of a call that `Experiment.steps` counts.
 QUANTITIES: Mapping[str, str] = {

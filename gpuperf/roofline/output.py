@@ -57,10 +57,14 @@ def best_view(run: Run) -> View:
 
 
 def _roofline(run: Run, screen: Screen, view: View, lines: int | None) -> str:
-    """Render the roofline below a table of *lines* lines; None asks for its whole legend."""
+    """Render the roofline below a table of *lines* lines; None asks for its whole legend. Sweeps of
+    collectives have none: their bytes are those of a link."""
     from gpuperf.roofline.brief import roofline_below
+    from gpuperf.roofline.busbw import is_sweep
     from gpuperf.roofline.terminal import terminal_roofline
 
+    if is_sweep(run):
+        return ""
     if lines is not None:
         return roofline_below(run, screen, view, lines)
     if not any(record.status == "ok" for record in run.records):

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from gpuperf.errors import UsageError
 from gpuperf.model.record import Run
+from gpuperf.roofline.busbw import draw_busbw, is_sweep
 from gpuperf.roofline.output import best_view
 from gpuperf.roofline.scene import Scene, scene
 from gpuperf.roofline.svg import Drawing, Group, groups_of, record_rows, swatch
 from gpuperf.roofline.table import sheet, shown_entries
 from gpuperf.show.html import paragraph, text, to_html
+from gpuperf.show.page import image
 from gpuperf.show.view import View
 
 VIEWS: dict[View, str] = {
@@ -20,8 +24,10 @@ VIEWS: dict[View, str] = {
 
 def roofline_html(run: Run) -> str:
     """Return the roofline of *run* with its table; a run without a place under it has the reason
-    and the table."""
+    and the table, and a sweep of collectives its own chart."""
     table = to_html(sheet(run))
+    if is_sweep(run):
+        return f"{image(partial(draw_busbw, run))}\n{table}"
     try:
         scenes = _scenes(run)
     except UsageError as error:

@@ -101,16 +101,21 @@ def parse_suite(text: str, name: str) -> Suite:
 
 
 def plan_suite(
-    suite: Suite, describe: Callable[[str], Described], device: DeviceFacts, cached: bool = True
+    suite: Suite,
+    describe: Callable[[str], Described],
+    device: DeviceFacts,
+    cached: bool = True,
+    world: int | None = None,
 ) -> tuple[Case, ...]:
-    """Plan each case of *suite* once on *device*; *cached* is that of `find_workload`.
+    """Plan each case of *suite* once on *device*, or in a gang of *world* ranks; *cached* is that
+    of `find_workload`.
 
     Raises: UsageError, UnknownName, WorkloadError.
     """
     cases: dict[str, Case] = {}
     for entry in suite.entries:
         description = find_workload(entry.op, describe, cached)
-        planned = plan_cases(description, entry.axes, entry.sizes, entry.implementations)
+        planned = plan_cases(description, entry.axes, entry.sizes, entry.implementations, world)
         for case in settle_dtype(planned, description, device):
             if cases.setdefault(case.id, case).source != case.source:
                 raise UsageError(

@@ -11,7 +11,7 @@ from gpuperf.verb import options as opt
 from gpuperf.verb.measuring import Request, measure_again, measure_suite, report
 
 
-@opt.takes("device", "threads", *opt.FILES, *opt.LOOK, "seed")
+@opt.takes("device", "gpus", "threads", *opt.FILES, *opt.LOOK, "seed")
 def run(
     options: opt.Options,
     suite: opt.Suite,
@@ -27,7 +27,8 @@ def run(
 ) -> int:
     """Measure the cases of a suite.
 
-    The suite also sets the conditions of the measurement: timer, cache, regime and data.
+    The suite also sets the conditions of the measurement: timer, cache, regime and data. A suite of
+    collectives, such as `collectives`, needs --gpus.
     """
     loaded = load_suite(suite)
     request = Request("run", options, loaded.conditions)

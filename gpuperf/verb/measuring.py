@@ -111,7 +111,8 @@ def measure_suite(supervisor: Supervisor, suite: Suite, request: Request) -> Out
         say(f"the suite loads code of its own: the workload {source}")
     check_writable(request.options.out)
     opened = _open(supervisor)
-    cases = plan_suite(suite, supervisor.describe, opened.device)
+    world = request.options.gpus
+    cases = plan_suite(suite, supervisor.describe, opened.device, world=world)
     return _begin(supervisor, request, opened, cases, suite.name)
 
 

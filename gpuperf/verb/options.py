@@ -222,7 +222,7 @@ Resume = Annotated[
     ),
 ]
 Suite = Annotated[
-    str, typer.Option(help="Suite to measure: ci, quick, full, screen, or a file ./mine.toml.")
+    str, typer.Option(help="Suite: ci, quick, full, screen, collectives, or a file ./mine.toml.")
 ]
 
 # Where the results go, and how they are shown.

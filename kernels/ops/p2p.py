@@ -2,7 +2,8 @@
 
 - `p2p`, by `way`: `write` to the peer's memory, `read` from it, or `both` at once on two streams.
 - `p2p_latency`: one lane follows a chain of pointers in the peer's memory. The hops of 2 MiB of
-  nodes are answered by the peer's L2, those of 256 MiB by its DRAM.
+  nodes are answered by the peer's L2, those of 256 MiB by its DRAM: a call goes on where the last
+  one ended, so that all nodes are visited before one is again.
 
 Implementations:
 
@@ -33,13 +34,18 @@ STEP, HOPS, UNROLL = 128, 4096, 16  # bytes between two nodes, and hops of a cal
 
 CHASE = """
 typedef unsigned long long u64;
-extern "C" __global__ void chase(u64 base, const u64* order, u64* out, unsigned hops) {
+__device__ void follow(u64& at) {
+    _Pragma("unroll") for (int k = 0; k < 16; ++k)
+        asm volatile("ld.relaxed.sys.global.u64 %0, [%0];" : "+l"(at) :: "memory");
+}
+extern "C" __global__ void chase(
+    u64 base, const u64* order, u64* out, u64* place, unsigned hops) {
     u64 at = base + order[0] * 128;
-    for (unsigned h = 0; h < hops; h += 16) {
-        _Pragma("unroll") for (int k = 0; k < 16; ++k)
-            asm volatile("ld.relaxed.sys.global.u64 %0, [%0];" : "+l"(at) :: "memory");
-    }
+    follow(at);
     out[0] = (at - base) / 128;
+    if (place[0]) at = place[0];
+    for (unsigned h = 16; h < hops; h += 16) follow(at);
+    place[0] = at;
 }
 """
 
@@ -138,11 +144,11 @@ def inaccessible(point: Point, device: Any) -> str | None:
 
 
 def cost(point: Point) -> Cost:
-    """Return the cost: what is sent is read from one GPU's DRAM and written to the other's."""
+    """Return the cost: what is sent is read from this GPU's DRAM, and what is received is written
+    to it; the peer's DRAM is not counted."""
     size = point.bytes // SIZE * SIZE
     sent, received = size * (point.way != "read"), size * (point.way != "write")
-    moved = sent + received
-    return Cost(bytes=(Bytes(moved, moved), Bytes(received, sent, "link")))
+    return Cost(bytes=(Bytes(sent, received), Bytes(received, sent, "link")))
 
 
 def vectors(point: Point, make: Any) -> Inputs:
@@ -157,27 +163,34 @@ def reference(inputs: Inputs, point: Point) -> Any:
 
 
 class Chase:
-    """A call of the chain in the peer's memory, which is linked anew when its order changed."""
+    """A call of the chain in the peer's memory, which is linked anew when its order changed.
+
+    The result is the node that the first `UNROLL` hops reach; the others begin where those of the
+    last call ended.
+    """
 
     def __init__(self, inputs: Inputs, point: Point, options: object) -> None:
         self._order, self._hops, self._version = inputs["order"], int(point.hops), -1
         self._kernel = kernel_in(CHASE, arch(self._order), "chase")
         peer = torch.device("cuda", int(point.peer))
         self._nodes = torch.zeros(point.bytes // 8, dtype=torch.int64, device=peer)
-        self._end = self._order.new_zeros(1)
+        self._end, self._place = (self._order.new_zeros(1) for _ in range(2))
         self._end.copy_(self._nodes[:1])  # torch enables access
         self._nodes[:1].copy_(self._end)
 
     def __call__(self) -> torch.Tensor:
-        """Queue the chase; the result is the node that the last hop reaches."""
+        """Queue the chase on the current stream."""
         order, base = self._order, self._nodes.data_ptr()
         if order._version != self._version:
             links = order.new_zeros(len(self._nodes)).view(len(order), STEP // 8)
             links[order, 0] = order.roll(-1) * STEP + base
             self._nodes.copy_(links.view(-1))
+            self._place.zero_()
             self._version = order._version
-        arguments = (base, order.data_ptr(), self._end.data_ptr(), self._hops)
-        self._kernel.launch(stream_of(order), 1, 1, arguments, (U64, POINTER, POINTER, U32))
+        end, place = self._end.data_ptr(), self._place.data_ptr()
+        arguments = (base, order.data_ptr(), end, place, self._hops)
+        types = (U64, POINTER, POINTER, POINTER, U32)
+        self._kernel.launch(stream_of(order), 1, 1, arguments, types)
         return self._end
 
 
@@ -232,7 +245,7 @@ P2P_LATENCY = Workload(
         Axis("hops", HOPS, "loads of a call", minimum=UNROLL),
     ),
     inputs=chain,
-    reference=lambda inputs, point: inputs["order"][point.hops % len(inputs["order"])].reshape(1),
+    reference=lambda inputs, point: inputs["order"][UNROLL % len(inputs["order"])].reshape(1),
     cost=lambda point: Cost(bytes=(Bytes(0, 8), Bytes(8 * point.hops, 0, "link"))),
     implementations=(Implementation("sm", Chase, "CUDA C kernel, one lane", unchained),),
     prepared=lambda point: ("order",),

@@ -17,7 +17,8 @@ import pytest
 from command_line import CommandLine
 
 from gpuperf.errors import UsageError
-from gpuperf.fleet.manifest import Manifest, kubernetes_job, slurm_script
+from gpuperf.fleet.manifest import Manifest, kubernetes_job, pair_script, slurm_script
+from gpuperf.fleet.shard import Shard, parse_pieces
 
 EVIL = 'a\'b "c" $(touch owned) `touch owned` ; touch owned \\ $HOME'
 
@@ -171,3 +172,54 @@ def test_the_command_prints_both(tmp_path: Path) -> None:
     slip = at.within("fleet", "manifest", "slurn", "--hosts", "n1")
     assert slip.code == 2
     assert "did you mean 'slurm'?" in slip.err
+
+
+def test_the_script_of_pairs_lets_each_pair_meet_once_and_no_value_is_code(tmp_path: Path) -> None:
+    hosts = ("node1", "node2", "node3")
+    script = pair_script(manifest(hosts=hosts, gpus=8, folder=EVIL))
+    assert script.count("wait\n") == 3
+    seen = tmp_path / "ssh"
+    seen.write_text('#!/bin/bash\nprintf "%s\\0%s\\0" "$4" "$5" >> seen\n')
+    seen.chmod(0o755)
+    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+    subprocess.run(["bash", "-c", script], cwd=tmp_path, env=environment, check=True)
+    words = (tmp_path / "seen").read_text().split("\0")[:-1]
+    started = [
+        (host, shlex.split(line)) for host, line in zip(words[::2], words[1::2], strict=True)
+    ]
+    assert len(started) == 6
+    for host, line in started:
+        assert line[:3] == ["env", f"GPUPERF_HOST={host}", "torchrun"]
+        assert "--nproc-per-node=8" in line
+        assert line[-1] == EVIL
+    firsts = {(line[6].partition("=")[2], host) for host, line in started}
+    assert len([pair for pair in firsts if pair[0] != pair[1]]) == 3
+    assert not (tmp_path / "owned").exists()
+    with pytest.raises(UsageError, match="two hosts"):
+        pair_script(manifest(hosts=("node1",)))
+
+
+def test_the_script_of_pairs_really_measures_two_hosts(tmp_path: Path) -> None:
+    """ssh and torchrun are replaced by the same on this machine, which has two addresses."""
+    suite = tmp_path / "pair.toml"
+    case = '[[case]]\nop = "all_reduce"\nbytes = "1k"\nimpl = "gloo"\ndtype = "fp32"\n'
+    suite.write_text(f"schema = 1\n[conditions]\nbudget_s = 0.02\n{case}")
+    (tmp_path / "ssh").write_text('#!/bin/bash\nexec bash -c "$5"\n')
+    launcher = f'#!/bin/bash\nexec {shlex.quote(sys.executable)} -m torch.distributed.run "$@"\n'
+    (tmp_path / "torchrun").write_text(launcher)
+    for name in ("ssh", "torchrun"):
+        (tmp_path / name).chmod(0o755)
+    words = (sys.executable, "-P", "-m", "gpuperf", "fleet", "unit", "--suite", str(suite))
+    words = (*words, "--devices", "cpu", "--processes", "1")
+    hosts, folder = ("127.0.0.1", "127.0.0.2"), str(tmp_path / "shards")
+    script = pair_script(manifest(hosts=hosts, words=words, folder=folder))
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "OMP_NUM_THREADS": "1"}
+    command = ["bash", "-c", script]
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=200
+    )
+    files = list(Path(folder).glob("*.jsonl"))
+    assert len(files) == 1, done.stderr
+    (shard,) = parse_pieces(files[0].read_bytes(), "a test")
+    assert isinstance(shard, Shard), shard
+    assert (shard.head.host, shard.head.peer, shard.failures) == (*hosts, {})

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch._subclasses import FakeTensorMode
 
 import gpuperf
 from gpuperf import Bytes, Cost, Flops
@@ -22,7 +23,7 @@ from gpuperf.library import measurement
 from gpuperf.library.costs import cost_of
 from gpuperf.library.measure import contract_of
 from gpuperf.measure.agreement import disagreement
-from gpuperf.measure.callables import tensors_held_by
+from gpuperf.measure.callables import gpu_of, tensors_held_by
 from gpuperf.model.contract import DeviceFacts
 from gpuperf.model.record import Record
 
@@ -196,6 +197,14 @@ def test_tensors_are_found_in_closures_arguments_and_globals() -> None:
     assert tensors_held_by(torch.sin) == {}
     assert tensors_held_by(X.clone) == {"self": X}
     assert tensors_held_by(torch.nn.Linear(2, 2)) == {}
+
+
+def test_the_gpu_is_that_of_the_tensors_if_they_are_on_one() -> None:
+    with FakeTensorMode():
+        x, y = (torch.empty(4, device=f"cuda:{index}") for index in (1, 2))
+    assert gpu_of([x.clone]) == gpu_of([X.clone, lambda: x + 1]) == "cuda:1"
+    assert gpu_of([x.clone, y.clone]) is None
+    assert gpu_of([X.clone, lambda: None]) is None
 
 
 def test_numbers_of_flops_and_bytes_make_a_cost() -> None:

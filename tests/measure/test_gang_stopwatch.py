@@ -100,10 +100,17 @@ def test_the_time_of_a_call_is_the_slope_over_its_graphs() -> None:
 
 
 def test_a_long_call_is_captured_twice_and_a_short_one_many_times() -> None:
-    for call_s, most in ((1.0, 2), (4e-3, 2), (100e-6, 4), (1e-6, 20)):
+    for call_s, most in ((1.0, 2), (4e-3, 2), (250e-6, 4), (1e-6, 20)):
         watch = stopwatch()
         watch.take(call, CONTRACT, call_s, True)
         assert watch.graphs.most == most
+
+
+def test_a_case_leaves_no_graph_and_no_result_behind() -> None:
+    watch = stopwatch()
+    watch.take(call, CONTRACT, 20e-6, True)
+    watch.with_hooks(lambda: None, lambda count: None, lambda call: call).release()
+    assert (watch.graphs.one, watch.graphs.several, watch.graphs.output) == (None, None, None)
 
 
 def test_what_is_checked_is_one_call_of_the_graph() -> None:

@@ -43,8 +43,8 @@ def test_the_suite_ci_holds_these_cases_under_these_conditions() -> None:
     ]
 
 
-def test_there_are_the_four_that_are_told_of() -> None:
-    assert suites() == ("ci", "full", "quick", "screen")
+def test_there_are_the_suites_that_are_told_of() -> None:
+    assert suites() == ("ci", "collectives", "full", "quick", "screen")
 
 
 def test_a_suite_says_what_a_command_line_would() -> None:

@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 from command_line import CommandLine, Ended
 
+from gpuperf.fleet.pairs import judge_pairs
+from gpuperf.fleet.rule import FleetRule
+from gpuperf.fleet.shard import Shard, parse_pieces
 from gpuperf.run.store import read_run
 
 SMALL = ("roofline", "all_reduce", "--device", "cpu", "--bytes", "64", "--impl", "gloo")
@@ -113,3 +116,34 @@ def test_a_place_that_leads_nowhere_is_said(
 def test_a_verb_of_one_device_is_none_of_a_gang(at: CommandLine) -> None:
     ended = rank(at, 1, 2, 29500)("devices")
     assert ended.code == 0, ended.err
+
+
+def test_a_unit_of_two_hosts_is_the_shard_of_the_pair(at: CommandLine) -> None:
+    suite = at.folder / "pair.toml"
+    case = '[[case]]\nop = "all_reduce"\nbytes = "1k,64k"\nimpl = "gloo"\ndtype = "fp32"\n'
+    suite.write_text(f"schema = 1\n[conditions]\nbudget_s = 0.02\n{case}")
+    words = ("--suite", "./pair.toml", "--devices", "cpu", "--processes", "2", "--out", "shards")
+    first, second = launch(at, "fleet", "unit", *words)
+    assert (first.code, second.code) == (0, 0), first.err + second.err
+    (file,) = (at.folder / "shards").glob("*.jsonl")
+    assert file.name == "node0-node1.jsonl"
+    (shard,) = parse_pieces(file.read_bytes(), "a test")
+    assert isinstance(shard, Shard), shard
+    assert (shard.head.host, shard.head.peer, shard.head.processes) == ("node0", "node1", 2)
+    assert (shard.rows, shard.failures, len(shard.head.devices)) == (4, {}, 1)
+    judged = judge_pairs([shard], ["node0", "node1"], FleetRule())
+    assert (judged.pairs, judged.missing) == (1, ())
+
+
+def test_a_gang_of_one_host_reports_as_one_device(at: CommandLine) -> None:
+    suite = at.folder / "gang.toml"
+    case = '[[case]]\nop = "broadcast"\nbytes = "1k"\nimpl = "gloo"\ndtype = "fp32"\n'
+    suite.write_text(f"schema = 1\n[conditions]\nbudget_s = 0.02\n{case}")
+    words = ("fleet", "unit", "--suite", "./gang.toml", "--gpus", "2", "--host", "node9")
+    done = at(*words, "--devices", "cpu", "--processes", "1", "--shard", "-")
+    assert done.code == 0, done.err
+    (shard,) = parse_pieces(done.out.encode(), "a test")
+    assert isinstance(shard, Shard), shard
+    assert (shard.head.host, shard.head.peer, shard.rows) == ("node9", "", 1)
+    refused = at(*words, "--devices", "0,1")
+    assert (refused.code, "--devices 0,1 and a gang exclude" in refused.err) == (2, True)

@@ -133,7 +133,7 @@ def _report(results: Iterable[HostResult], format: opt.Format, out: Path) -> int
 
 
 def print_manifest(
-    system: Annotated[str, typer.Argument(metavar="SYSTEM", help="slurm or kubernetes.")],
+    system: Annotated[str, typer.Argument(metavar="SYSTEM", help="slurm, kubernetes or pairs.")],
     hosts: NamedHosts,
     suite: SuiteName = "screen",
     devices: DevicesOption = "all",
@@ -155,8 +155,12 @@ def print_manifest(
     ] = "",
     namespace: Annotated[str, typer.Option(help="Namespace of the job (Kubernetes).")] = "",
 ) -> int:
-    """Print a job file that measures every host once: a Slurm script or a Kubernetes Job."""
-    from gpuperf.fleet.manifest import SYSTEMS, Manifest, kubernetes_job, slurm_script
+    """Print a job file that measures every host once: a Slurm script or a Kubernetes Job.
+
+    For `pairs` it is a script that measures each pair of hosts over ssh, with a suite of
+    collectives and --gpus processes on each host.
+    """
+    from gpuperf.fleet.manifest import SYSTEMS, Manifest, kubernetes_job, pair_script, slurm_script
     from gpuperf.fleet.session import new_fleet_id, program_of
 
     if system not in SYSTEMS:
@@ -176,5 +180,6 @@ def print_manifest(
         volume=volume,
         namespace=namespace,
     )
-    put(slurm_script(manifest) if system == "slurm" else kubernetes_job(manifest))
+    write = {"slurm": slurm_script, "kubernetes": kubernetes_job, "pairs": pair_script}[system]
+    put(write(manifest))
     return 0

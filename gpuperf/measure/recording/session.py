@@ -32,6 +32,7 @@ from gpuperf.measure.counters.cupti import NoCounters, find_library
 from gpuperf.measure.recording.records import (
     CONCURRENT_KERNEL,
     MEMCPY,
+    MEMCPY2,
     MEMSET,
     OLDEST,
     DeviceRecord,
@@ -39,6 +40,7 @@ from gpuperf.measure.recording.records import (
 )
 
 RECORDED = (CONCURRENT_KERNEL, MEMCPY, MEMSET)
+PEER = MEMCPY2  # copies between two devices, recorded where CUPTI has them as a kind of their own
 FORCED = 1  # CUPTI_ACTIVITY_FLAG_FLUSH_FORCED
 BUFFER_BYTES = 8 << 20  # 38,000 kernels; NVIDIA recommends 1 to 10 MB
 NEAR_NS = 10**9  # CUPTI's clock is the system's if they are this close: a counter is years away
@@ -142,6 +144,7 @@ class Recorder:
                 enabled += [] if result else [kind]
             if result:
                 raise CannotRecord(f"CUPTI records no kernels (result {result})", busy=True)
+            enabled += [] if library.cuptiActivityEnable(PEER) else [PEER]
             library.cuptiActivityFlushAll(FORCED)  # brings home what an earlier session left
             self._full.clear()
             self._dropped()  # sets the count to zero

@@ -83,6 +83,9 @@ class FakeStopwatch:
     def repeat(self, call: Call) -> Call:
         return call
 
+    def release(self) -> None:
+        pass
+
     def take(self, call: Call, contract: Contract, call_s: float, fits_cache: bool) -> Timing:
         times = {"busy": Samples((1e-3,) * 20, (2e9,) * 20)}
         kernels = (Kernel("gemm"), Kernel("reduce"))

@@ -36,8 +36,8 @@ def test_records_come_in_order_of_start_and_cupti_is_left_as_it_was() -> None:
     assert names(library, recorder, late, early) == ["early", "late"]
     assert (library.enabled, library.subscriber) == (set(), False)
     assert library.log == [
-        *("subscribe", "register", "enable 10", "enable 1", "enable 2", "flush"),
-        *("disable 10", "disable 1", "disable 2", "flush", "unsubscribe"),
+        *("subscribe", "register", "enable 10", "enable 1", "enable 2", "enable 22", "flush"),
+        *("disable 10", "disable 1", "disable 2", "disable 22", "flush", "unsubscribe"),
     ]
     assert recorder._open == {}
 

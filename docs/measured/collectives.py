@@ -1,0 +1,233 @@
+"""Compare gpuperf's times of collectives with torch's own, and with published figures.
+
+    gpuperf run --suite collectives --gpus 2 --out gpuperf-runs
+    python docs/measured/collectives.py gpuperf-runs/*-run-collectives-*.jsonl
+
+For each case of NCCL in the run, two processes make the same call by torch alone:
+
+- `graph`: events around a CUDA graph of many calls, over their number, on the faster rank.
+- `kernel`: the least duration over the ranks of the call's kernel, by torch.profiler; the median of
+  ten calls. A rank that comes early waits in its kernel, the last one does not.
+- `loop`: events around a loop of calls, as torch's users and nccl-tests time them.
+
+`published` are figures of nccl-tests for two H200 on NVLink (fp16, out of place, NCCL 2.29.2).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from gpuperf.measure.gang import INTERFACE, QUIET
+from gpuperf.model.record import Record
+from gpuperf.run.store import read_run
+
+SIZES = (2**10, 2**16, 2**20, 2**24, 2**28, 2**30)
+DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
+PROFILED, LOOPED, WARM = 10, 20, 5
+GRAPH_S, MOST_CALLS = 2e-3, 200  # a graph is so long that the skew of the ranks is small against it
+# µs of nccl-tests; all-reduce of 64 MiB on two H100: 245 µs.
+PUBLISHED = {
+    ("all_reduce", 2**10): 6.0,
+    ("all_reduce", 2**16): 7.4,
+    ("all_reduce", 2**20): 14.3,
+    ("all_reduce", 2**24): 76.2,
+    ("all_reduce", 2**28): 886.0,
+    ("all_gather", 2**10): 5.1,
+    ("all_gather", 2**20): 11.3,
+    ("all_gather", 2**24): 54.1,
+    ("reduce_scatter", 2**10): 5.2,
+    ("reduce_scatter", 2**20): 10.4,
+    ("reduce_scatter", 2**24): 50.6,
+    ("all_to_all", 2**10): 6.4,
+}
+Call = Callable[[], Any]
+# op, bytes, dtype, in place (yes, no, or empty), root
+Asked = tuple[str, int, str, str, int]
+
+
+def call_of(asked: Asked, rank: int, world: int) -> Call:
+    """Return the call that *asked* names, by torch alone."""
+    op, size, dtype, place, root = asked
+    kind = DTYPES[dtype]
+    x = torch.ones(size // kind.itemsize, dtype=kind, device="cuda")
+    y, n = torch.empty_like(x), len(x) // world
+    part = slice(rank * n, (rank + 1) * n)
+    if op == "all_reduce" and place == "no":
+        return lambda: dist.all_reduce(y.copy_(x))
+    if op == "all_gather":
+        given = x[part] if place == "yes" else y[part]
+        return lambda: dist.all_gather_into_tensor(x, given)
+    if op == "reduce_scatter":
+        taken = x[part] if place == "yes" else y[part]
+        return lambda: dist.reduce_scatter_tensor(taken, x)
+    calls: dict[str, Call] = {
+        "all_reduce": lambda: dist.all_reduce(x),
+        "broadcast": lambda: dist.broadcast(x, root),
+        "reduce": lambda: dist.reduce(x, root),
+        "all_to_all": lambda: dist.all_to_all_single(y, x),
+        "sendrecv": lambda: shift(x, y, rank, world),
+    }
+    return calls[op]
+
+
+def shift(x: torch.Tensor, y: torch.Tensor, rank: int, world: int) -> None:
+    """Send x to the next rank, and receive y from the one before."""
+    send = dist.P2POp(dist.isend, x, (rank + 1) % world)
+    receive = dist.P2POp(dist.irecv, y, (rank - 1) % world)
+    for work in dist.batch_isend_irecv([send, receive]):
+        work.wait()
+
+
+def between_events(run: Call) -> float:
+    """Return the seconds of *run* between two events, after a barrier of the hosts."""
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    torch.cuda.synchronize()
+    dist.all_reduce(torch.zeros(1))
+    start.record()
+    run()
+    end.record()
+    torch.cuda.synchronize()
+    return float(start.elapsed_time(end)) * 1e-3
+
+
+def repeated(call: Call, count: int) -> Call:
+    """Return *count* calls of *call* in a row."""
+    return lambda: [call() for _ in range(count)]
+
+
+def graph_s(call: Call, call_s: float) -> float:
+    """Return the seconds of a call in a CUDA graph of many, the median of five replays."""
+    count = max(4, min(MOST_CALLS, int(GRAPH_S / call_s)))
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+        repeated(call, count)()
+    graph.replay()
+    return statistics.median(between_events(graph.replay) / count for _ in range(5))
+
+
+def profiled(call: Call) -> list[float]:
+    """Return the durations of NCCL's kernel in calls of *call*; empty if some are lost."""
+    from torch.profiler import ProfilerActivity, profile
+
+    with profile(activities=[ProfilerActivity.CUDA]) as profiler:
+        for _ in range(PROFILED):
+            dist.all_reduce(torch.zeros(1))
+            call()
+            torch.cuda.synchronize()
+    kernels = [e for e in profiler.events() if e.name.startswith("nccl") and "Kernel" in e.name]
+    kernels.sort(key=lambda event: event.time_range.start)
+    times = [event.time_range.elapsed_us() * 1e-6 for event in kernels]
+    return times if len(times) == PROFILED else []
+
+
+def witness(folder: Path, rank: int, world: int) -> None:
+    """Time the cases of *folder* as one rank, and write what was measured."""
+    os.environ.update({**QUIET, INTERFACE: "lo"})
+    torch.cuda.set_device(rank)
+    dist.init_process_group(
+        "cpu:gloo,cuda:nccl",
+        store=dist.FileStore(str(folder / "meeting"), world),
+        rank=rank,
+        world_size=world,
+        device_id=torch.device("cuda", rank),
+    )
+    found = []
+    for asked in json.loads((folder / "cases.json").read_text()):
+        call = call_of(asked, rank, world)
+        for _ in range(WARM):
+            call()
+        loop_s = min(between_events(repeated(call, LOOPED)) / LOOPED for _ in range(3))
+        found.append({"loop": loop_s, "graph": graph_s(call, loop_s), "kernel": profiled(call)})
+        del call
+        torch.cuda.empty_cache()
+    (folder / f"found-{rank}.json").write_text(json.dumps(found))
+    dist.all_reduce(torch.zeros(1))
+    os._exit(0)
+
+
+def witnessed(cases: Sequence[Asked], world: int) -> list[dict[str, float]]:
+    """Return the seconds of each of *cases* by torch: those of the rank that waits least."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "cases.json").write_text(json.dumps(cases))
+        words = [sys.executable, __file__, name, str(world)]
+        ranks = [subprocess.Popen([*words, str(rank)]) for rank in range(world)]
+        if any(rank.wait() for rank in ranks):
+            raise SystemExit("a rank of torch failed")
+        found = [json.loads((folder / f"found-{r}.json").read_text()) for r in range(world)]
+    return [_least(of_ranks) for of_ranks in zip(*found, strict=True)]
+
+
+def _least(ranks: Sequence[dict[str, Any]]) -> dict[str, float]:
+    kernels = [min(times) for times in zip(*(rank["kernel"] for rank in ranks), strict=True)]
+    least = {name: min(rank[name] for rank in ranks) for name in ("loop", "graph")}
+    return {**least, "kernel": statistics.median(kernels) if kernels else float("nan")}
+
+
+def chosen(records: Sequence[Record]) -> Iterator[tuple[Asked, Record]]:
+    """Yield the cases of NCCL of few sizes, with their records."""
+    for record in records:
+        point, op = record.case.point, record.case.op
+        size = int(point.get("bytes", 0))
+        if record.case.implementation == "nccl" and size in SIZES and "wire" in record.times:
+            place, root = str(point.get("in_place", "")), int(point.get("root", 0))
+            yield (op, size, str(point["dtype"]), place, root), record
+
+
+def table(rows: Sequence[tuple[Asked, Record, dict[str, float]]]) -> Iterator[str]:
+    """Yield the lines of the table, in µs."""
+    yield (
+        f"{'':24}{'bytes':>11}{'gpuperf':>10}{'graph':>10}{'kernel':>10}{'ratio':>7}"
+        f"{'eager':>10}{'loop':>10}{'busbw':>7}{'published':>10}"
+    )
+    for (op, size, _, place, _), record, found in rows:
+        own = record.times["wire"].median_s
+        link = record.cost.link_bytes if record.cost else 0
+        name = f"{op}{' out of place' if place == 'no' else ''}"
+        known = PUBLISHED.get((op, size))
+        yield (
+            f"{name:24}{size:>11}{own * 1e6:>10.2f}{found['graph'] * 1e6:>10.2f}"
+            f"{found['kernel'] * 1e6:>10.2f}{own / found['graph']:>7.3f}"
+            f"{record.times['eager'].median_s * 1e6:>10.1f}{found['loop'] * 1e6:>10.1f}"
+            f"{link / own / 1e9:>7.1f}{'' if known is None else f'{known:.1f}':>10}"
+        )
+
+
+def _copies(asked: Asked) -> bool:
+    """Return whether a call has another kernel, which copies the array."""
+    return asked[0] == "all_reduce" and asked[3] == "no"
+
+
+def main() -> None:
+    """Read the run, time its cases by torch, and print the table."""
+    if len(sys.argv) == 4:
+        witness(Path(sys.argv[1]), int(sys.argv[3]), int(sys.argv[2]))
+    run = read_run(Path(sys.argv[1]))
+    cases = list(chosen(run.records))
+    began = time.perf_counter()
+    found = witnessed([asked for asked, _ in cases], run.header.world)
+    rows = [(*case, times) for case, times in zip(cases, found, strict=True)]
+    print("\n".join(table(rows)))
+    large = [(r, t) for asked, r, t in rows if asked[1] >= 2**24]
+    small = [(r, t) for asked, r, t in rows if asked[1] <= 2**16 and not _copies(asked)]
+    off = max((abs(r.times["wire"].median_s / t["graph"] - 1) for r, t in large), default=0.0)
+    late = max((r.times["wire"].median_s - t["kernel"] for r, t in small), default=0.0)
+    print(f"{len(large)} cases of 16 MiB or more are within {off:.1%} of torch's graph")
+    print(f"{len(small)} cases of 64 KiB or less take at most {late * 1e6:.2f} µs over the kernel")
+    print(f"{time.perf_counter() - began:.0f} s")
+
+
+if __name__ == "__main__":
+    main()
