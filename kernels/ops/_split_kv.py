@@ -2,9 +2,10 @@
 
 One token of each sequence gives as many programs as there are heads of keys, too few to load from
 all of memory at a time. So each sequence's keys are divided into splits (Flash-Decoding): a program
-computes the softmax over the keys of one split for all query heads that share them, and a second
-kernel combines the splits, weighted by their sums of exponentials. With one split, the first kernel
-writes the result itself.
+computes the softmax over the keys of one split for all query heads that share them. The splits are
+combined, weighted by their sums of exponentials, by a second kernel or, if the tile says JOINED, by
+the last program of each sequence, which saves the start of a kernel but has less parallelism. With
+one split, each program writes the result itself.
 
 q is (batch, heads, queries, d): the queries that share a head of keys are `rows` rows in a row.
 Query i attends to the keys j ≤ i + kv − queries. The cache is described in `_cache.py`.
@@ -25,15 +26,17 @@ PROGRAMS_PER_SM = 2  # of the first kernel, that run at a time
 LEAST_KEYS = 128  # of a split: fewer cost more in the second kernel than they gain in the first
 MOST_SPLITS = 256
 NEARLY_BEST = 0.85  # of the best share of busy SMs, that of FlashAttention's heuristic
+AT_ONCE = 32  # rows of splits that a program which combines them loads at once
 HOST_SMS = 4  # assumed where Triton's interpreter runs on a CPU
 
 # Tiles to tune among: the keys of a block, warps, stages.
-TILES = (
+_SHAPES = (
     {"BN": 32, "num_warps": 4, "num_stages": 4},
     {"BN": 64, "num_warps": 4, "num_stages": 3},
     {"BN": 128, "num_warps": 4, "num_stages": 2},
     {"BN": 128, "num_warps": 8, "num_stages": 3},
 )
+TILES = tuple({**shape, "JOINED": joined} for shape in _SHAPES for joined in (0, 1))
 
 
 @jit
@@ -62,6 +65,31 @@ def add_keys(acc, total, most, query, key, value, seen, factor, PRECISION: tl.co
 
 
 @jit
+def combined(parts, norms, rows, splits, R: tl.constexpr, D: tl.constexpr, STEP: tl.constexpr):
+    """Return (R, D), the rows of one sequence: its splits, STEP at a time, by their weights.
+
+    Other programs wrote the splits, so that loads bypass the L1.
+    """
+    r, d = tl.arange(0, R), tl.arange(0, D)
+    most = tl.full((R,), float("-inf"), tl.float32)
+    total, acc = tl.zeros((R,), tl.float32), tl.zeros((R, D), tl.float32)
+    for start in range(0, splits, STEP):
+        s = start + tl.arange(0, STEP)
+        row = s[:, None] * rows + r[None, :]
+        there = (s[:, None] < splits) & (r[None, :] < rows)
+        norm = tl.load(norms + row, there, float("-inf"), cache_modifier=".cg")
+        at = row[:, :, None] * D + d[None, None, :]
+        part = tl.load(parts + at, there[:, :, None], 0.0, cache_modifier=".cg")
+        risen = tl.maximum(most, tl.max(norm, 0))
+        shift = tl.where(risen == float("-inf"), 0.0, risen)
+        share, shrink = tl.exp2(norm - shift[None, :]), tl.exp2(most - shift)
+        acc = acc * shrink[:, None] + tl.sum(part * share[:, :, None], 0)
+        total = total * shrink + tl.sum(share, 0)
+        most = risen
+    return acc / total[:, None]
+
+
+@jit
 def split_kernel(
     q,
     k,
@@ -69,6 +97,8 @@ def split_kernel(
     table,
     out,
     norms,
+    o,
+    arrived,
     factor,
     kv,
     queries,
@@ -82,8 +112,15 @@ def split_kernel(
     BN: tl.constexpr,
     ALONE: tl.constexpr,
     PRECISION: tl.constexpr,
+    JOINED: tl.constexpr,
+    R: tl.constexpr,
+    STEP: tl.constexpr,
 ):
-    """Compute the softmax of rows over `chunk` keys; store it, and its log-sum-exp in base 2."""
+    """Compute the softmax of rows over `chunk` keys; store it, and its log-sum-exp in base 2.
+
+    If JOINED, the last program of a sequence combines its splits into o, and sets the count of
+    programs that have arrived to 0 for the next call.
+    """
     bh, split = tl.program_id(0), tl.program_id(1)
     b, h = bh // heads, bh % heads
     r, d = tl.arange(0, ROWS), tl.arange(0, D)
@@ -110,6 +147,16 @@ def split_kernel(
     tl.store(out + row[:, None] * D + d[None, :], acc.to(out.dtype.element_ty), inside)
     if not ALONE:
         tl.store(norms + row, most + tl.log2(total), r < rows)
+    if JOINED and not ALONE:
+        splits = tl.num_programs(1)
+        tl.debug_barrier()  # the stores of all threads come before the count, which releases them
+        if tl.atomic_add(arrived + bh, 1) == splits - 1:
+            first = bh.to(tl.int64) * splits * rows
+            whole = combined(out + first * D, norms + first, rows, splits, R, D, STEP)
+            n = tl.arange(0, R)
+            at = (bh.to(tl.int64) * rows + n)[:, None] * D + d[None, :]
+            tl.store(o + at, whole.to(o.dtype.element_ty), n[:, None] < rows)
+            tl.store(arrived + bh, 0)
 
 
 @jit
@@ -169,16 +216,20 @@ def decode_split(
     batch, heads, queries, d = q.shape
     kv_heads, size = k.shape[1], k.shape[2]
     rows, sequences = heads // kv_heads * queries, batch * kv_heads
+    group = triton.next_power_of_2(rows)
     chunk = triton.cdiv(triton.cdiv(kv, splits), tile["BN"]) * tile["BN"]
     splits = triton.cdiv(kv, chunk)
     o = torch.empty_like(q)
     parts = q.new_empty((sequences, splits, rows, d), dtype=torch.float32) if splits > 1 else o
     norms = q.new_empty((sequences, splits, rows), dtype=torch.float32)
+    arrived = q.new_zeros(sequences, dtype=torch.int32)
     fixed = {
         "D": d,
         "PAGE": 0 if table is None else size,
-        "ROWS": max(LEAST_ROWS, triton.next_power_of_2(rows)),
+        "ROWS": max(LEAST_ROWS, group),
         "ALONE": splits == 1,
+        "R": group,
+        "STEP": max(1, AT_ONCE // group),
         "PRECISION": "ieee" if q.dtype == torch.float32 else "tf32",
         **tile,
     }
@@ -188,8 +239,9 @@ def decode_split(
     power = triton.next_power_of_2(splits)
 
     def call() -> torch.Tensor:
-        split_kernel[(sequences, splits)](q, k, v, blocks, parts, norms, *scalars, **fixed)
-        if splits > 1:
+        tensors = q, k, v, blocks, parts, norms, o, arrived
+        split_kernel[(sequences, splits)](*tensors, *scalars, **fixed)
+        if splits > 1 and not tile["JOINED"]:
             combine_kernel[(sequences * rows,)](
                 parts, norms, o, rows, splits, D=d, SPLITS=power, STEP=min(16, power)
             )

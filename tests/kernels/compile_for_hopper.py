@@ -162,16 +162,17 @@ def decode() -> None:
     """Loads of pages are 16 bytes wide, and the largest tile fits."""
     kernel = split_kv.split_kernel
     pointers = {**dict.fromkeys(("q", "k", "v"), "*bf16"), "table": "*i32"}
-    pointers |= {"out": "*fp32", "norms": "*fp32"}
+    pointers |= {"out": "*fp32", "norms": "*fp32", "o": "*bf16", "arrived": "*i32"}
     names = [n for n in kernel.arg_names if not n.isupper()]
     kinds = {n: pointers.get(n, "fp32" if n == "factor" else "i32") for n in names}
-    for d, page, tile in ((128, 16, split_kv.TILES[2]), (256, 0, split_kv.TILES[0])):
-        constants = {"D": d, "PAGE": page, "ROWS": 16, "BN": tile["BN"]}
-        constants |= {"ALONE": False, "PRECISION": "tf32"}
+    for d, page, tile in ((128, 16, split_kv.TILES[5]), (256, 0, split_kv.TILES[0])):
+        constants = {"D": d, "PAGE": page, "ROWS": 16, "BN": tile["BN"], "R": 4, "STEP": 8}
+        constants |= {"ALONE": False, "PRECISION": "tf32", "JOINED": tile["JOINED"]}
         options = {name: tile[name] for name in ("num_warps", "num_stages")}
         made = compiled(kernel, kinds, constants, (*pointers, "kv", "chunk"), **options)
         assert made.metadata.shared <= SHARED_BYTES, (d, tile)
         assert "cp.async.cg.shared.global" in made.asm["ptx"]
+        assert bool(tile["JOINED"]) == ("atom.global.gpu.acq_rel.add" in made.asm["ptx"])
     pointers = {"parts": "*fp32", "norms": "*fp32", "o": "*bf16", "rows": "i32", "splits": "i32"}
     compiled(split_kv.combine_kernel, pointers, {"D": 128, "SPLITS": 32, "STEP": 16})
     tensors = dict.fromkeys(("k", "v", "new_k", "new_v"), "*bf16") | {"places": "*i32"}

@@ -18,7 +18,7 @@ from gpuperf.model.workload import Point
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # numpy's, of the interpreter
 interpreted = pytest.mark.skipif(not INTERPRETED, reason="needs Triton, and no GPU")
 
-TILE = {"BN": 16, "num_warps": 4, "num_stages": 1}
+TILE = {"BN": 16, "JOINED": 0, "num_warps": 4, "num_stages": 1}
 POINT = {"batch": 2, "heads": 4, "gqa": 1, "kv": 37, "queries": 1, "head_dim": 16, "page": 16}
 
 
@@ -30,28 +30,33 @@ def drawn(point: Point) -> Any:
     return decode.make_inputs(point, bind_make(torch.device("cpu"), 1))
 
 
-def by_splits(point: Point, splits: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Our result with *splits*, and the reference."""
+def by_splits(point: Point, splits: int, joined: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Our result of a second call with *splits*, and the reference."""
     inputs = drawn(point)
     q, k, v = (inputs[name] for name in "qkv")
-    call = split_kv.decode_split(q, k, v, inputs.get("table"), point.kv, splits, TILE)
+    tile = {**TILE, "JOINED": joined}
+    call = split_kv.decode_split(q, k, v, inputs.get("table"), point.kv, splits, tile)
+    call().fill_(float("nan"))
     return call().double(), decode.reference(inputs, point)
 
 
 @interpreted
 @pytest.mark.parametrize("layout", ["contiguous", "paged"])
 @pytest.mark.parametrize(("gqa", "queries"), [(1, 1), (4, 1), (4, 3)])
-@pytest.mark.parametrize("splits", [1, 3])
-def test_splits_add_up_to_the_whole(layout: str, gqa: int, queries: int, splits: int) -> None:
-    ours, exact = by_splits(point_of(layout, gqa=gqa, queries=queries), splits)
+@pytest.mark.parametrize(("splits", "joined"), [(1, 0), (1, 1), (3, 0), (3, 1)])
+def test_splits_add_up_to_the_whole(
+    layout: str, gqa: int, queries: int, splits: int, joined: int
+) -> None:
+    ours, exact = by_splits(point_of(layout, gqa=gqa, queries=queries), splits, joined)
     torch.testing.assert_close(ours, exact, rtol=1e-5, atol=1e-6)
 
 
 @interpreted
+@pytest.mark.parametrize("joined", [0, 1])
 @pytest.mark.parametrize("kv", [17, 33])
-def test_a_split_of_which_a_query_sees_no_key_adds_nothing(kv: int) -> None:
+def test_a_split_of_which_a_query_sees_no_key_adds_nothing(kv: int, joined: int) -> None:
     """Of 8 queries the first sees kv − 7 keys, fewer than begin the last split of 16."""
-    ours, exact = by_splits(point_of("paged", batch=1, heads=1, kv=kv, queries=8), 9)
+    ours, exact = by_splits(point_of("paged", batch=1, heads=1, kv=kv, queries=8), 9, joined)
     torch.testing.assert_close(ours, exact, rtol=1e-5, atol=1e-6)
 
 
