@@ -256,7 +256,8 @@ def attend(
     tma.store_wait(0)
 
 
-@gluon_jit
+# One compilation serves all sizes.
+@gluon_jit(do_not_specialize=["offset", "nq", "nk", "tiles", "blocks", "heads", "group"])
 def forward_hopper_kernel(
     q_at, k_at, v_at, o_at, lse, factor, offset, nq, nk, tiles, blocks, heads, group,
     CAUSAL: gl.constexpr, D: gl.constexpr, BN: gl.constexpr, MEMBERS: gl.constexpr,

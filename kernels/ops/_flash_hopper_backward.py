@@ -216,7 +216,8 @@ def differentiate(dq_at, dk_at, dv_at, tiles, bars, grid, factor, scale, CAUSAL:
     tma.store_wait(0)
 
 
-@gluon_jit
+# One compilation serves all sizes.
+@gluon_jit(do_not_specialize=["offset", "nq", "nk", "padded", "blocks", "heads", "group"])
 def backward_hopper_kernel(
     q_at, do_at, k_at, v_at, norm_at, sums_at, dq_at, dk_at, dv_at, factor, scale, offset, nq, nk,
     padded, blocks, heads, group,

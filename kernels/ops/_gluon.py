@@ -12,7 +12,15 @@ from typing import Any
 from gpuperf.jit import INTERPRETED
 
 __all__ = ["TensorDescriptor", "builtin", "constexpr_function", "fence_async_shared", "gl"]
-__all__ += ["gluon_jit", "lacks_gluon", "mbarrier", "thread_barrier", "tma", "warpgroup_mma", "warpgroup_mma_wait"]
+__all__ += [
+    "gluon_jit",
+    "lacks_gluon",
+    "mbarrier",
+    "thread_barrier",
+    "tma",
+    "warpgroup_mma",
+    "warpgroup_mma_wait",
+]
 
 try:
     import triton.experimental.gluon.language as gl
@@ -28,14 +36,14 @@ try:
     from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
     thread_barrier = getattr(gl, "thread_barrier", None) or gl.barrier  # renamed by Triton 3.7
-    gluon_jit: Callable[[Any], Any] = gluon.jit
+    gluon_jit: Callable[..., Any] = gluon.jit
     constexpr_function: Callable[[Any], Any] = gluon.constexpr_function
 except ImportError:
     gl = TensorDescriptor = fence_async_shared = mbarrier = tma = None
     thread_barrier = warpgroup_mma = warpgroup_mma_wait = None
 
-    def gluon_jit(function: Any) -> Any:
-        return function
+    def gluon_jit(function: Any = None, **options: Any) -> Any:
+        return (lambda kernel: kernel) if function is None else function
 
     builtin = constexpr_function = gluon_jit
 
