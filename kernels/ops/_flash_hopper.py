@@ -75,7 +75,7 @@ def tile_at(tile, blocks, heads, CAUSAL: gl.constexpr):
 
 @gluon_jit
 def key_blocks(block, offset, nk, CAUSAL: gl.constexpr, BM: gl.constexpr, BN: gl.constexpr):
-    """Return how many blocks of keys a block of queries reads: one at least, which may be hidden."""
+    """Return how many blocks of keys a block of queries reads: at least one, to write 0 from."""
     end = nk
     if CAUSAL:
         end = gl.minimum(nk, gl.maximum(0, (block + 1) * BM + offset))
@@ -83,11 +83,11 @@ def key_blocks(block, offset, nk, CAUSAL: gl.constexpr, BM: gl.constexpr, BN: gl
 
 
 @gluon_jit
-def load_blocks(q_at, k_at, v_at, tiles_of, bars, grid, CAUSAL: gl.constexpr):
-    """Load the queries of each tile, and its blocks of keys and values from the last to the first."""
-    q_tiles, k_tiles, v_tiles, o_tiles = tiles_of
-    q_full, q_empty, k_full, k_empty, v_full, v_empty, turns = bars
-    tiles, blocks, heads, group, offset, nq, nk = grid
+def load_blocks(q_at, k_at, v_at, buffers, bars, grid, CAUSAL: gl.constexpr):
+    """Load the queries of each tile, then its keys and values from the last block to the first."""
+    q_tiles, k_tiles, v_tiles, _o_tiles = buffers
+    q_full, q_empty, k_full, k_empty, v_full, v_empty, _turns = bars
+    tiles, blocks, heads, group, offset, _nq, nk = grid
     MEMBERS: gl.constexpr = q_tiles.shape[0]
     STAGES: gl.constexpr = k_tiles.shape[0]
     BN: gl.constexpr = k_tiles.shape[1]
@@ -116,17 +116,18 @@ def load_blocks(q_at, k_at, v_at, tiles_of, bars, grid, CAUSAL: gl.constexpr):
 
 
 @gluon_jit
-def hide(scores, start, i, offset, nk, CAUSAL: gl.constexpr, BN: gl.constexpr):
+def hide(scores, start, rows, CAUSAL: gl.constexpr):
     """Set the scores of hidden pairs to -inf."""
+    i, offset, nk, _factor = rows
     layout: gl.constexpr = scores.type.layout
-    j = start + gl.arange(0, BN, gl.SliceLayout(0, layout))
+    j = start + gl.arange(0, scores.shape[1], gl.SliceLayout(0, layout))
     last = gl.minimum(i + offset, nk - 1) if CAUSAL else gl.maximum(i * 0 + nk - 1, 0)
     return gl.where(j[None, :] <= last[:, None], scores, float("-inf"))
 
 
 @gluon_jit
 def soften(scores, most, total, factor, MASKED: gl.constexpr):
-    """Return exp2(scores · factor - maximum), the maximum, the new sum, and the old one's factor."""
+    """Return exp2(scores · factor - maximum), the maximum, the sum, and the old sum's factor."""
     risen = gl.maximum(most, gl.max(scores, 1) * factor)
     shift = risen
     if MASKED:
@@ -137,118 +138,165 @@ def soften(scores, most, total, factor, MASKED: gl.constexpr):
 
 
 @gluon_jit
+def begin_scores(q_tile, k_tiles, k_full, step):
+    """Begin the product of the queries and a block of keys."""
+    STAGES: gl.constexpr = k_tiles.shape[0]
+    BN: gl.constexpr = k_tiles.shape[1]
+    mbarrier.wait(k_full.index(step % STAGES), step // STAGES & 1)
+    none = gl.zeros([64, BN], gl.float32, sums_layout(BN))
+    keys = k_tiles.index(step % STAGES).permute((1, 0))
+    return warpgroup_mma(q_tile, keys, none, use_acc=False, is_async=True)
+
+
+@gluon_jit
+def begin_values(shares, v_tiles, v_full, acc, step):
+    """Begin to add the product of the shares and a block of values."""
+    STAGES: gl.constexpr = v_tiles.shape[0]
+    mbarrier.wait(v_full.index(step % STAGES), step // STAGES & 1)
+    return warpgroup_mma(shares, v_tiles.index(step % STAGES), acc, is_async=True)
+
+
+@gluon_jit
+def begin_tile(step, start, q_tile, buffers, bars, rows, CAUSAL: gl.constexpr):
+    """Return the sums of o, of the shares, their maximum, and the shares of the last block."""
+    _q_tiles, k_tiles, v_tiles, _o_tiles = buffers
+    _q_full, _q_empty, k_full, k_empty, _v_full, _v_empty, _turns = bars
+    _i, _offset, _nk, factor = rows
+    STAGES: gl.constexpr = k_tiles.shape[0]
+    D: gl.constexpr = v_tiles.shape[2]
+    ROWS: gl.constexpr = gl.SliceLayout(1, sums_layout(k_tiles.shape[1]))
+    pending = begin_scores(q_tile, k_tiles, k_full, step)
+    scores = warpgroup_mma_wait(0, deps=(pending,))
+    mbarrier.arrive(k_empty.index(step % STAGES), count=1)
+    scores = hide(scores, start, rows, CAUSAL)
+    most = gl.full([64], float("-inf"), gl.float32, ROWS)
+    total = gl.zeros([64], gl.float32, ROWS)
+    share, most, total, _shrink = soften(scores, most, total, factor, True)
+    acc = gl.zeros([64, D], gl.float32, sums_layout(D))
+    return acc, total, most, left_operand(share.to(k_tiles.dtype), D)
+
+
+@gluon_jit
+def left_operand(x, D: gl.constexpr):
+    """Return x in the registers of a left operand of products with D columns."""
+    return gl.convert_layout(x, gl.DotOperandLayout(0, sums_layout(D), 2))
+
+
+@gluon_jit
 def attend_block(
-    acc, total, most, shares, step, turn, start, q_tile, k_tiles, v_tiles, k_full, k_empty, v_full, v_empty,
-    turns, i, offset, nk, factor,
-    MASKED: gl.constexpr, CAUSAL: gl.constexpr, BN: gl.constexpr, MEMBER: gl.constexpr,
-    MEMBERS: gl.constexpr, STAGES: gl.constexpr, TURNS: gl.constexpr,
-    SCORES: gl.constexpr, SHARES: gl.constexpr,
-):  # fmt: skip
+    state,
+    step,
+    turn,
+    start,
+    q_tile,
+    buffers,
+    bars,
+    rows,
+    MASKED: gl.constexpr,
+    CAUSAL: gl.constexpr,
+    MEMBER: gl.constexpr,
+    TURNS: gl.constexpr,
+):
     """Multiply by a block of keys, and meanwhile the shares of the block before by its values."""
-    place, full = step % STAGES, step // STAGES & 1
-    before, ready = (step - 1) % STAGES, (step - 1) // STAGES & 1
-    mbarrier.wait(k_full.index(place), full)
+    acc, total, most, shares = state
+    q_tiles, k_tiles, v_tiles, _o_tiles = buffers
+    _q_full, _q_empty, k_full, k_empty, v_full, v_empty, turns = bars
+    _i, _offset, _nk, factor = rows
+    MEMBERS: gl.constexpr = q_tiles.shape[0]
+    STAGES: gl.constexpr = k_tiles.shape[0]
+    D: gl.constexpr = v_tiles.shape[2]
     if TURNS:
         mbarrier.wait(turns.index(MEMBER), turn & 1 ^ (1 if MEMBER == 0 else 0))
-    none = gl.zeros([64, BN], gl.float32, SCORES)
-    keys = k_tiles.index(place).permute((1, 0))
-    pending = warpgroup_mma(q_tile, keys, none, use_acc=False, is_async=True)
-    mbarrier.wait(v_full.index(before), ready)
-    adding = warpgroup_mma(shares, v_tiles.index(before), acc, is_async=True)
+    pending = begin_scores(q_tile, k_tiles, k_full, step)
+    adding = begin_values(shares, v_tiles, v_full, acc, step - 1)
     if TURNS:
         mbarrier.arrive(turns.index((MEMBER + 1) % MEMBERS), count=1)
     scores = warpgroup_mma_wait(1, deps=(pending,))
-    mbarrier.arrive(k_empty.index(place), count=1)
+    mbarrier.arrive(k_empty.index(step % STAGES), count=1)
     if MASKED:
-        scores = hide(scores, start, i, offset, nk, CAUSAL, BN)
+        scores = hide(scores, start, rows, CAUSAL)
     share, most, total, shrink = soften(scores, most, total, factor, MASKED)
     acc, shares = warpgroup_mma_wait(0, deps=(adding, shares))
-    mbarrier.arrive(v_empty.index(before), count=1)
+    mbarrier.arrive(v_empty.index((step - 1) % STAGES), count=1)
     acc = acc * gl.convert_layout(shrink, gl.SliceLayout(1, acc.type.layout))[:, None]
-    shares = gl.convert_layout(share.to(k_tiles.dtype), SHARES)
-    return acc, total, most, shares
+    return acc, total, most, left_operand(share.to(k_tiles.dtype), D)
+
+
+@gluon_jit
+def end_tile(state, step, lse, o_at, at, o_tile, buffers, bars, nq, i):
+    """Add the product with the first block of values, and store o and the log-sum-exp."""
+    acc, total, most, shares = state
+    _q_tiles, _k_tiles, v_tiles, _o_tiles = buffers
+    _q_full, _q_empty, _k_full, _k_empty, v_full, v_empty, _turns = bars
+    STAGES: gl.constexpr = v_tiles.shape[0]
+    adding = begin_values(shares, v_tiles, v_full, acc, step)
+    acc, shares = warpgroup_mma_wait(0, deps=(adding, shares))
+    mbarrier.arrive(v_empty.index(step % STAGES), count=1)
+    nothing = total == 0.0
+    total = gl.where(nothing, 1.0, total)
+    norm = gl.where(nothing, float("inf"), most + gl.log2(total))
+    gl.store(lse + i, norm, i < nq)
+    inverse = gl.convert_layout(1.0 / total, gl.SliceLayout(1, acc.type.layout))
+    tma.store_wait(0)
+    thread_barrier()
+    o_tile.store((acc * inverse[:, None]).to(o_tile.dtype))
+    fence_async_shared()
+    tma.async_copy_shared_to_global(o_at, at, o_tile)
 
 
 @gluon_jit
 def attend(
-    lse, o_at, tiles_of, bars, grid, factor,
-    CAUSAL: gl.constexpr, MEMBER: gl.constexpr, TURNS: gl.constexpr, OWN: gl.constexpr,
-):  # fmt: skip
+    lse,
+    o_at,
+    buffers,
+    bars,
+    grid,
+    factor,
+    CAUSAL: gl.constexpr,
+    MEMBER: gl.constexpr,
+    TURNS: gl.constexpr,
+    OWN: gl.constexpr,
+):
     """Compute 64 rows of o of each tile in a warpgroup."""
-    q_tiles, k_tiles, v_tiles, o_tiles = tiles_of
-    q_full, q_empty, k_full, k_empty, v_full, v_empty, turns = bars
-    tiles, blocks, heads, group, offset, nq, nk = grid
-    MEMBERS: gl.constexpr = q_tiles.shape[0]
-    STAGES: gl.constexpr = k_tiles.shape[0]
+    q_tiles, k_tiles, _v_tiles, o_tiles = buffers
+    q_full, q_empty, _k_full, _k_empty, _v_full, _v_empty, _turns = bars
+    tiles, blocks, heads, _group, offset, nq, nk = grid
     BN: gl.constexpr = k_tiles.shape[1]
-    D: gl.constexpr = k_tiles.shape[2]
-    SCORES: gl.constexpr = sums_layout(BN)
-    SUMS: gl.constexpr = sums_layout(D)
-    SHARES: gl.constexpr = gl.DotOperandLayout(0, SUMS, 2)
-    ROWS: gl.constexpr = gl.SliceLayout(1, SCORES)
-    q_tile, o_tile = q_tiles.index(MEMBER), o_tiles.index(MEMBER)
+    BM: gl.constexpr = 64 * q_tiles.shape[0]
+    q_tile = q_tiles.index(MEMBER)
     phase = 0
     step = 0
     turn = 0
     for tile in range(gl.program_id(0), tiles, gl.num_programs(0)):
         block, b, h = tile_at(tile, blocks, heads, CAUSAL)
-        first = (block * MEMBERS + MEMBER) * 64
-        i = first + gl.arange(0, 64, ROWS)
-        count = key_blocks(block, offset, nk, CAUSAL, 64 * MEMBERS, BN)
+        first = block * BM + MEMBER * 64
+        i = first + gl.arange(0, 64, gl.SliceLayout(1, sums_layout(BN)))
+        rows = (i, offset, nk, factor)
+        count = key_blocks(block, offset, nk, CAUSAL, BM, BN)
         clear = nk // BN
         if CAUSAL:
             clear = gl.minimum(clear, gl.maximum(0, first + offset + 1) // BN)
         clear = gl.minimum(clear, count - 1)
-
-        most = gl.full([64], float("-inf"), gl.float32, ROWS)
-        total = gl.zeros([64], gl.float32, ROWS)
-        acc = gl.zeros([64, D], gl.float32, SUMS)
         mbarrier.wait(q_full.index(MEMBER), phase)
-        place, full = step % STAGES, step // STAGES & 1
-        mbarrier.wait(k_full.index(place), full)
-        none = gl.zeros([64, BN], gl.float32, SCORES)
-        keys = k_tiles.index(place).permute((1, 0))
-        pending = warpgroup_mma(q_tile, keys, none, use_acc=False, is_async=True)
-        scores = warpgroup_mma_wait(0, deps=(pending,))
-        mbarrier.arrive(k_empty.index(place), count=1)
-        scores = hide(scores, (count - 1) * BN, i, offset, nk, CAUSAL, BN)
-        share, most, total, shrink = soften(scores, most, total, factor, True)
-        shares = gl.convert_layout(share.to(k_tiles.dtype), SHARES)
+        state = begin_tile(step, (count - 1) * BN, q_tile, buffers, bars, rows, CAUSAL)
         step += 1
         for start in range((count - 2) * BN, clear * BN - 1, -BN):
-            acc, total, most, shares = attend_block(
-                acc, total, most, shares, step, turn, start, q_tile, k_tiles, v_tiles, k_full, k_empty,
-                v_full, v_empty, turns, i, offset, nk, factor,
-                True, CAUSAL, BN, MEMBER, MEMBERS, STAGES, TURNS, SCORES, SHARES,
-            )  # fmt: skip
+            state = attend_block(
+                state, step, turn, start, q_tile, buffers, bars, rows, True, CAUSAL, MEMBER, TURNS
+            )
             step += 1
             turn += 1
         for start in range((clear - 1) * BN, -1, -BN):
-            acc, total, most, shares = attend_block(
-                acc, total, most, shares, step, turn, start, q_tile, k_tiles, v_tiles, k_full, k_empty,
-                v_full, v_empty, turns, i, offset, nk, factor,
-                False, CAUSAL, BN, MEMBER, MEMBERS, STAGES, TURNS, SCORES, SHARES,
-            )  # fmt: skip
+            state = attend_block(
+                state, step, turn, start, q_tile, buffers, bars, rows, False, CAUSAL, MEMBER, TURNS
+            )
             step += 1
             turn += 1
         if OWN:
             mbarrier.arrive(q_empty.index(MEMBER), count=1)
-        place, full = (step - 1) % STAGES, (step - 1) // STAGES & 1
-        mbarrier.wait(v_full.index(place), full)
-        adding = warpgroup_mma(shares, v_tiles.index(place), acc, is_async=True)
-        acc, shares = warpgroup_mma_wait(0, deps=(adding, shares))
-        mbarrier.arrive(v_empty.index(place), count=1)
-
-        nothing = total == 0.0
-        total = gl.where(nothing, 1.0, total)
-        norm = gl.where(nothing, float("inf"), most + gl.log2(total))
-        gl.store(lse + (b * heads + h).to(gl.int64) * nq + i, norm, i < nq)
-        inverse = gl.convert_layout(1.0 / total, gl.SliceLayout(1, SUMS))
-        tma.store_wait(0)
-        thread_barrier()
-        o_tile.store((acc * inverse[:, None]).to(o_tiles.dtype))
-        fence_async_shared()
-        tma.async_copy_shared_to_global(o_at, [b, h, first, 0], o_tile)
+        of_head = lse + (b * heads + h).to(gl.int64) * nq
+        at, o_tile = [b, h, first, 0], o_tiles.index(MEMBER)
+        end_tile(state, step - 1, of_head, o_at, at, o_tile, buffers, bars, nq, i)
         if not OWN:
             tma.store_wait(0)
             mbarrier.arrive(q_empty.index(MEMBER), count=1)
@@ -256,48 +304,62 @@ def attend(
     tma.store_wait(0)
 
 
+@gluon_jit
+def barriers(COUNT: gl.constexpr, ARRIVALS: gl.constexpr):
+    """Allocate COUNT barriers that complete a phase after ARRIVALS arrivals."""
+    made = gl.allocate_shared_memory(gl.int64, [COUNT, 1], mbarrier.MBarrierLayout())
+    for n in gl.static_range(COUNT):
+        mbarrier.init(made.index(n), count=ARRIVALS)
+    return made
+
+
 # One compilation serves all sizes.
 @gluon_jit(do_not_specialize=["offset", "nq", "nk", "tiles", "blocks", "heads", "group"])
 def forward_hopper_kernel(
-    q_at, k_at, v_at, o_at, lse, factor, offset, nq, nk, tiles, blocks, heads, group,
-    CAUSAL: gl.constexpr, D: gl.constexpr, BN: gl.constexpr, MEMBERS: gl.constexpr,
-    STAGES: gl.constexpr, TURNS: gl.constexpr, OWN: gl.constexpr, REGISTERS: gl.constexpr,
+    q_at,
+    k_at,
+    v_at,
+    o_at,
+    lse,
+    factor,
+    offset,
+    nq,
+    nk,
+    tiles,
+    blocks,
+    heads,
+    group,
+    CAUSAL: gl.constexpr,
+    D: gl.constexpr,
+    BN: gl.constexpr,
+    MEMBERS: gl.constexpr,
+    STAGES: gl.constexpr,
+    TURNS: gl.constexpr,
+    OWN: gl.constexpr,
+    REGISTERS: gl.constexpr,
     LOADER: gl.constexpr,
-):  # fmt: skip
+):
+    """Allocate shared memory, and divide the work between the warps that load and that compute."""
     LAYOUT: gl.constexpr = gl.NVMMASharedLayout(128, 16, 2)
-    BAR: gl.constexpr = mbarrier.MBarrierLayout()
     q_tiles = gl.allocate_shared_memory(q_at.dtype, [MEMBERS, 64, D], LAYOUT)
     k_tiles = gl.allocate_shared_memory(q_at.dtype, [STAGES, BN, D], LAYOUT)
     v_tiles = gl.allocate_shared_memory(q_at.dtype, [STAGES, BN, D], LAYOUT)
     o_tiles = q_tiles
     if OWN:
         o_tiles = gl.allocate_shared_memory(q_at.dtype, [MEMBERS, 64, D], LAYOUT)
-    q_full = gl.allocate_shared_memory(gl.int64, [MEMBERS, 1], BAR)
-    q_empty = gl.allocate_shared_memory(gl.int64, [MEMBERS, 1], BAR)
-    turns = gl.allocate_shared_memory(gl.int64, [MEMBERS, 1], BAR)
-    k_full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], BAR)
-    k_empty = gl.allocate_shared_memory(gl.int64, [STAGES, 1], BAR)
-    v_full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], BAR)
-    v_empty = gl.allocate_shared_memory(gl.int64, [STAGES, 1], BAR)
-    for c in gl.static_range(MEMBERS):
-        mbarrier.init(q_full.index(c), count=1)
-        mbarrier.init(q_empty.index(c), count=1)
-        mbarrier.init(turns.index(c), count=1)
-    for s in gl.static_range(STAGES):
-        mbarrier.init(k_full.index(s), count=1)
-        mbarrier.init(v_full.index(s), count=1)
-        mbarrier.init(k_empty.index(s), count=MEMBERS)
-        mbarrier.init(v_empty.index(s), count=MEMBERS)
+    of_queries = (barriers(MEMBERS, 1), barriers(MEMBERS, 1))
+    of_keys = (barriers(STAGES, 1), barriers(STAGES, MEMBERS))
+    of_values = (barriers(STAGES, 1), barriers(STAGES, MEMBERS))
+    buffers = (q_tiles, k_tiles, v_tiles, o_tiles)
+    bars = of_queries + of_keys + of_values + (barriers(MEMBERS, 1),)
     fence_async_shared()
-    tiles_of = (q_tiles, k_tiles, v_tiles, o_tiles)
-    bars = (q_full, q_empty, k_full, k_empty, v_full, v_empty, turns)
     grid = (tiles, blocks, heads, group, offset, nq, nk)
     if MEMBERS == 2:
         gl.warp_specialize(
             [
-                (attend, (lse, o_at, tiles_of, bars, grid, factor, CAUSAL, 0, TURNS, OWN)),
-                (attend, (lse, o_at, tiles_of, bars, grid, factor, CAUSAL, 1, TURNS, OWN)),
-                (load_blocks, (q_at, k_at, v_at, tiles_of, bars, grid, CAUSAL)),
+                (attend, (lse, o_at, buffers, bars, grid, factor, CAUSAL, 0, TURNS, OWN)),
+                (attend, (lse, o_at, buffers, bars, grid, factor, CAUSAL, 1, TURNS, OWN)),
+                (load_blocks, (q_at, k_at, v_at, buffers, bars, grid, CAUSAL)),
             ],
             [4, 1],
             [REGISTERS, LOADER],
@@ -305,10 +367,10 @@ def forward_hopper_kernel(
     else:
         gl.warp_specialize(
             [
-                (attend, (lse, o_at, tiles_of, bars, grid, factor, CAUSAL, 0, TURNS, OWN)),
-                (attend, (lse, o_at, tiles_of, bars, grid, factor, CAUSAL, 1, TURNS, OWN)),
-                (attend, (lse, o_at, tiles_of, bars, grid, factor, CAUSAL, 2, TURNS, OWN)),
-                (load_blocks, (q_at, k_at, v_at, tiles_of, bars, grid, CAUSAL)),
+                (attend, (lse, o_at, buffers, bars, grid, factor, CAUSAL, 0, TURNS, OWN)),
+                (attend, (lse, o_at, buffers, bars, grid, factor, CAUSAL, 1, TURNS, OWN)),
+                (attend, (lse, o_at, buffers, bars, grid, factor, CAUSAL, 2, TURNS, OWN)),
+                (load_blocks, (q_at, k_at, v_at, buffers, bars, grid, CAUSAL)),
             ],
             [4, 4, 1],
             [REGISTERS, REGISTERS, LOADER],
