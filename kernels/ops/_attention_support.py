@@ -83,14 +83,15 @@ def flash_supports(point: Point, device: Any) -> str | None:
 
 
 def gluon_supports(point: Point, device: Any) -> str | None:
-    """Return why gpuperf's Gluon kernels for Hopper cannot run the point, or None where they can."""
+    """Return why gpuperf's Gluon kernels cannot run the point, or None where they can."""
     if reason := lacks_mask(point) or lacks_dropout(point) or on_cuda(point, device):
         return reason
     if point.head_dim not in HOPPER_DIMS:
         return f"head-dim must be one of {', '.join(map(str, HOPPER_DIMS))}"
     if point.head_dim == 256 and point.mode != "fwd":
         return "head-dim 256 has no backward"
-    return lacks_gluon(point, device)
+    lacking: str | None = lacks_gluon(point, device)
+    return lacking
 
 
 def package_supports(module: str, least: int, drops: bool) -> Callable[[Point, Any], str | None]:

@@ -17,12 +17,14 @@ from typing import NamedTuple
 import torch
 from gpuperf.kernels._flash import LOG2_E, Mask, _plain
 from gpuperf.kernels._gluon import (
-    TensorDescriptor,
+    barriers,
     constexpr_function,
+    descriptor,
     fence_async_shared,
     gl,
     gluon_jit,
     mbarrier,
+    programs_for,
     thread_barrier,
     tma,
     warpgroup_mma,
@@ -33,8 +35,8 @@ from gpuperf.jit import triton
 
 
 class Plan(NamedTuple):
-    """The division of the forward: keys of a block, warpgroups that compute, blocks in shared
-    memory, whether warpgroups take turns, and whether a program computes one tile or several."""
+    """The keys of a block, warpgroups that compute, blocks in shared memory, whether warpgroups take
+    turns, and whether a program computes several tiles."""
 
     keys: int
     members: int
@@ -304,15 +306,6 @@ def attend(
     tma.store_wait(0)
 
 
-@gluon_jit
-def barriers(COUNT: gl.constexpr, ARRIVALS: gl.constexpr):
-    """Allocate COUNT barriers that complete a phase after ARRIVALS arrivals."""
-    made = gl.allocate_shared_memory(gl.int64, [COUNT, 1], mbarrier.MBarrierLayout())
-    for n in gl.static_range(COUNT):
-        mbarrier.init(made.index(n), count=ARRIVALS)
-    return made
-
-
 # One compilation serves all sizes.
 @gluon_jit(do_not_specialize=["offset", "nq", "nk", "tiles", "blocks", "heads", "group"])
 def forward_hopper_kernel(
@@ -347,11 +340,11 @@ def forward_hopper_kernel(
     o_tiles = q_tiles
     if OWN:
         o_tiles = gl.allocate_shared_memory(q_at.dtype, [MEMBERS, 64, D], LAYOUT)
-    of_queries = (barriers(MEMBERS, 1), barriers(MEMBERS, 1))
-    of_keys = (barriers(STAGES, 1), barriers(STAGES, MEMBERS))
-    of_values = (barriers(STAGES, 1), barriers(STAGES, MEMBERS))
+    queries = (barriers(MEMBERS, 1), barriers(MEMBERS, 1))
+    keys = (barriers(STAGES, 1), barriers(STAGES, MEMBERS))
+    values = (barriers(STAGES, 1), barriers(STAGES, MEMBERS))
     buffers = (q_tiles, k_tiles, v_tiles, o_tiles)
-    bars = of_queries + of_keys + of_values + (barriers(MEMBERS, 1),)
+    bars = (queries[0], queries[1], keys[0], keys[1], values[0], values[1], barriers(MEMBERS, 1))
     fence_async_shared()
     grid = (tiles, blocks, heads, group, offset, nq, nk)
     if MEMBERS == 2:
@@ -377,35 +370,33 @@ def forward_hopper_kernel(
         )
 
 
-def descriptor(x: torch.Tensor, rows: int) -> object:
-    """Return the TMA descriptor of blocks of *rows* rows of one head of x (b, h, n, d)."""
-    layout = gl.NVMMASharedLayout(128, 8 * x.element_size(), rank=4)
-    block = [1, 1, rows, min(x.shape[3], 256)]
-    return TensorDescriptor(x, list(x.shape), list(x.stride()), block, layout)
-
-
-def programs_for(tiles: int, persistent: bool, device: torch.device) -> int:
-    """Return how many programs compute *tiles* tiles: one each, or one on each multiprocessor."""
-    if not persistent:
-        return tiles
-    return min(tiles, torch.cuda.get_device_properties(device).multi_processor_count)
-
-
 def forward(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: Mask, plan: Plan | None = None
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return o (b, h, n_q, d), and the log-sum-exp in base 2 of the scaled scores (b, h, n_q)."""
-    q, k, v = (*_plain(q), *_plain(k, v))
+    (q,), (k, v) = _plain(q), _plain(k, v)
     (b, h, nq, d), nk = q.shape, k.shape[2]
     plan = plan or PLANS[d, mask.causal]
     o, lse = torch.empty_like(q), torch.empty((b, h, nq), dtype=torch.float32, device=q.device)
     blocks = triton.cdiv(nq, 64 * plan.members)
     tiles = blocks * b * h
     launch, own, loader = REGISTERS[plan.members]
+    sizes = (mask.offset, nq, nk, tiles, blocks, h, h // k.shape[1])
     forward_hopper_kernel[(programs_for(tiles, plan.persistent, q.device),)](
         *(descriptor(x, rows) for x, rows in ((q, 64), (k, plan.keys), (v, plan.keys), (o, 64))),
-        lse, mask.scale * LOG2_E, mask.offset, nq, nk, tiles, blocks, h, h // k.shape[1],
-        CAUSAL=mask.causal, D=d, BN=plan.keys, MEMBERS=plan.members, STAGES=plan.stages,
-        TURNS=plan.turns, OWN=d < 256, REGISTERS=own, LOADER=loader, num_warps=4, maxnreg=launch,
-    )  # fmt: skip
+        lse,
+        mask.scale * LOG2_E,
+        *sizes,
+        CAUSAL=mask.causal,
+        D=d,
+        BN=plan.keys,
+        MEMBERS=plan.members,
+        STAGES=plan.stages,
+        TURNS=plan.turns,
+        OWN=d < 256,
+        REGISTERS=own,
+        LOADER=loader,
+        num_warps=4,
+        maxnreg=launch,
+    )
     return o, lse

@@ -16,11 +16,12 @@ from typing import NamedTuple
 
 import torch
 from gpuperf.kernels._flash import LOG2_E, Mask, _plain, head_at
-from gpuperf.kernels._flash_hopper import descriptor
 from gpuperf.kernels._gluon import (
     TensorDescriptor,
+    barriers,
     builtin,
     constexpr_function,
+    descriptor,
     fence_async_shared,
     gl,
     gluon_jit,
@@ -67,9 +68,7 @@ def sums_layout(m, n):
 
 
 @gluon_jit
-def query_range(
-    first, offset, nq, nk, CAUSAL: gl.constexpr, BM: gl.constexpr, BN: gl.constexpr
-):  # fmt: skip
+def query_range(first, offset, nq, nk, CAUSAL: gl.constexpr, BM: gl.constexpr, BN: gl.constexpr):
     """Return the first query that a block of keys needs, the first without a mask, and the end."""
     whole = gl.cdiv(nq, BM) * BM
     begin = whole * 0
@@ -84,10 +83,10 @@ def query_range(
 
 
 @gluon_jit
-def load_queries(tensors, tiles, bars, grid, CAUSAL: gl.constexpr):
+def load_queries(tensors, buffers, bars, grid, CAUSAL: gl.constexpr):
     """Load a block of keys and values, then the blocks of queries and gradients of each head."""
     q_at, do_at, k_at, v_at, norm_at, sums_at = tensors
-    k_tile, v_tile, q_tiles, do_tiles, norms, sums, ds_tile, dq_tile = tiles
+    k_tile, v_tile, q_tiles, do_tiles, norms, sums, _ds_tile, _dq_tile = buffers
     kv_full, q_full, q_empty, do_full, do_empty = bars
     blocks, heads, group, offset, nq, nk, padded = grid
     STAGES: gl.constexpr = q_tiles.shape[0]
@@ -97,7 +96,7 @@ def load_queries(tensors, tiles, bars, grid, CAUSAL: gl.constexpr):
     first = gl.program_id(0) % blocks * BN
     head = gl.program_id(0) // blocks
     b, h = head // (heads // group), head % (heads // group)
-    begin, clear, whole = query_range(first, offset, nq, nk, CAUSAL, BM, BN)
+    begin, _clear, whole = query_range(first, offset, nq, nk, CAUSAL, BM, BN)
     mbarrier.expect(kv_full, 2 * BN * D * 2)
     tma.async_copy_global_to_shared(k_at, [b, h, first, 0], kv_full, k_tile)
     tma.async_copy_global_to_shared(v_at, [b, h, first, 0], kv_full, v_tile)
@@ -122,12 +121,23 @@ def load_queries(tensors, tiles, bars, grid, CAUSAL: gl.constexpr):
 
 @gluon_jit
 def add_block(
-    dkeys, dvalues, step, start, b, head, dq_at, tiles, bars, j, offset, nk, factor,
-    MASKED: gl.constexpr, CAUSAL: gl.constexpr,
-):  # fmt: skip
+    state,
+    step,
+    start,
+    b,
+    head,
+    dq_at,
+    buffers,
+    bars,
+    rows,
+    MASKED: gl.constexpr,
+    CAUSAL: gl.constexpr,
+):
     """Add the terms of a block of queries to dk, dv and dq."""
-    k_tile, v_tile, q_tiles, do_tiles, norms, sums, ds_tile, dq_tile = tiles
-    kv_full, q_full, q_empty, do_full, do_empty = bars
+    dkeys, dvalues = state
+    j, offset, nk, factor = rows
+    k_tile, v_tile, q_tiles, do_tiles, norms, sums, ds_tile, dq_tile = buffers
+    _kv_full, q_full, q_empty, do_full, do_empty = bars
     STAGES: gl.constexpr = q_tiles.shape[0]
     BM: gl.constexpr = q_tiles.shape[1]
     D: gl.constexpr = q_tiles.shape[2]
@@ -175,11 +185,11 @@ def add_block(
 
 
 @gluon_jit
-def differentiate(dq_at, dk_at, dv_at, tiles, bars, grid, factor, scale, CAUSAL: gl.constexpr):
+def differentiate(dq_at, dk_at, dv_at, buffers, bars, grid, factor, scale, CAUSAL: gl.constexpr):
     """Compute dk and dv of a block of keys, and add its terms to dq."""
-    k_tile, v_tile, q_tiles, do_tiles, norms, sums, ds_tile, dq_tile = tiles
-    kv_full, q_full, q_empty, do_full, do_empty = bars
-    blocks, heads, group, offset, nq, nk, padded = grid
+    k_tile, v_tile, q_tiles, _do_tiles, _norms, _sums, _ds_tile, _dq_tile = buffers
+    kv_full, _q_full, _q_empty, _do_full, _do_empty = bars
+    blocks, heads, group, offset, nq, nk, _padded = grid
     BM: gl.constexpr = q_tiles.shape[1]
     D: gl.constexpr = q_tiles.shape[2]
     BN: gl.constexpr = k_tile.shape[0]
@@ -189,24 +199,21 @@ def differentiate(dq_at, dk_at, dv_at, tiles, bars, grid, factor, scale, CAUSAL:
     b, h = head // (heads // group), head % (heads // group)
     begin, clear, whole = query_range(first, offset, nq, nk, CAUSAL, BM, BN)
     j = first + gl.arange(0, BN, gl.SliceLayout(1, sums_layout(BN, BM)))
-    dkeys = gl.zeros([BN, D], gl.float32, GRADIENTS)
-    dvalues = gl.zeros([BN, D], gl.float32, GRADIENTS)
+    rows = (j, offset, nk, factor)
+    state = (gl.zeros([BN, D], gl.float32, GRADIENTS), gl.zeros([BN, D], gl.float32, GRADIENTS))
     mbarrier.wait(kv_full, 0)
     step = 0
     for member in range(group):
         head = h * group + member
         for start in range(begin, clear, BM):
-            dkeys, dvalues = add_block(
-                dkeys, dvalues, step, start, b, head, dq_at, tiles, bars, j, offset,
-                nk, factor, True, CAUSAL,
-            )  # fmt: skip
+            state = add_block(state, step, start, b, head, dq_at, buffers, bars, rows, True, CAUSAL)
             step += 1
         for start in range(clear, whole, BM):
-            dkeys, dvalues = add_block(
-                dkeys, dvalues, step, start, b, head, dq_at, tiles, bars, j, offset,
-                nk, factor, False, CAUSAL,
-            )  # fmt: skip
+            state = add_block(
+                state, step, start, b, head, dq_at, buffers, bars, rows, False, CAUSAL
+            )
             step += 1
+    dkeys, dvalues = state
     thread_barrier()
     k_tile.store((dkeys * scale).to(k_tile.dtype))
     v_tile.store(dvalues.to(v_tile.dtype))
@@ -219,14 +226,34 @@ def differentiate(dq_at, dk_at, dv_at, tiles, bars, grid, factor, scale, CAUSAL:
 # One compilation serves all sizes.
 @gluon_jit(do_not_specialize=["offset", "nq", "nk", "padded", "blocks", "heads", "group"])
 def backward_hopper_kernel(
-    q_at, do_at, k_at, v_at, norm_at, sums_at, dq_at, dk_at, dv_at, factor, scale, offset, nq, nk,
-    padded, blocks, heads, group,
-    CAUSAL: gl.constexpr, D: gl.constexpr, BM: gl.constexpr, BN: gl.constexpr,
-    STAGES: gl.constexpr, LOADER: gl.constexpr,
-):  # fmt: skip
+    q_at,
+    do_at,
+    k_at,
+    v_at,
+    norm_at,
+    sums_at,
+    dq_at,
+    dk_at,
+    dv_at,
+    factor,
+    scale,
+    offset,
+    nq,
+    nk,
+    padded,
+    blocks,
+    heads,
+    group,
+    CAUSAL: gl.constexpr,
+    D: gl.constexpr,
+    BM: gl.constexpr,
+    BN: gl.constexpr,
+    STAGES: gl.constexpr,
+    LOADER: gl.constexpr,
+):
     """Allocate shared memory, and divide the work between the warps that load and that compute."""
     LAYOUT: gl.constexpr = gl.NVMMASharedLayout(128, 16, 2)
-    BAR: gl.constexpr = mbarrier.MBarrierLayout()
+    SUMS: gl.constexpr = gl.NVMMASharedLayout(128, 32, 2)
     k_tile = gl.allocate_shared_memory(q_at.dtype, [BN, D], LAYOUT)
     v_tile = gl.allocate_shared_memory(q_at.dtype, [BN, D], LAYOUT)
     q_tiles = gl.allocate_shared_memory(q_at.dtype, [STAGES, BM, D], LAYOUT)
@@ -234,27 +261,18 @@ def backward_hopper_kernel(
     norms = gl.allocate_shared_memory(gl.float32, [STAGES, BM], norm_at.layout)
     sums = gl.allocate_shared_memory(gl.float32, [STAGES, BM], norm_at.layout)
     ds_tile = gl.allocate_shared_memory(q_at.dtype, [BN, BM], LAYOUT)
-    dq_tile = gl.allocate_shared_memory(gl.float32, [BM, D], gl.NVMMASharedLayout(128, 32, 2))
-    kv_full = gl.allocate_shared_memory(gl.int64, [1], BAR)
-    q_full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], BAR)
-    q_empty = gl.allocate_shared_memory(gl.int64, [STAGES, 1], BAR)
-    do_full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], BAR)
-    do_empty = gl.allocate_shared_memory(gl.int64, [STAGES, 1], BAR)
-    mbarrier.init(kv_full, count=1)
-    for s in gl.static_range(STAGES):
-        mbarrier.init(q_full.index(s), count=1)
-        mbarrier.init(q_empty.index(s), count=1)
-        mbarrier.init(do_full.index(s), count=1)
-        mbarrier.init(do_empty.index(s), count=1)
+    dq_tile = gl.allocate_shared_memory(gl.float32, [BM, D], SUMS)
+    buffers = (k_tile, v_tile, q_tiles, do_tiles, norms, sums, ds_tile, dq_tile)
+    queries = (barriers(STAGES, 1), barriers(STAGES, 1))
+    gradients = (barriers(STAGES, 1), barriers(STAGES, 1))
+    bars = (barriers(1, 1).index(0), queries[0], queries[1], gradients[0], gradients[1])
     fence_async_shared()
     tensors = (q_at, do_at, k_at, v_at, norm_at, sums_at)
-    tiles = (k_tile, v_tile, q_tiles, do_tiles, norms, sums, ds_tile, dq_tile)
-    bars = (kv_full, q_full, q_empty, do_full, do_empty)
     grid = (blocks, heads, group, offset, nq, nk, padded)
     gl.warp_specialize(
         [
-            (differentiate, (dq_at, dk_at, dv_at, tiles, bars, grid, factor, scale, CAUSAL)),
-            (load_queries, (tensors, tiles, bars, grid, CAUSAL)),
+            (differentiate, (dq_at, dk_at, dv_at, buffers, bars, grid, factor, scale, CAUSAL)),
+            (load_queries, (tensors, buffers, bars, grid, CAUSAL)),
         ],
         [1],
         [LOADER],
@@ -264,7 +282,7 @@ def backward_hopper_kernel(
 @jit
 def prepare_kernel(
     o, do, lse, norm, sums, dq, nq, padded, heads, s_b, s_h, s_n, D: tl.constexpr, BM: tl.constexpr
-):  # fmt: skip
+):
     """Compute Σ over d of o ∘ do, pad it and the log-sum-exp, and set the sum dq to 0."""
     block, bh = tl.program_id(0), tl.program_id(1)
     i, d = block * BM + tl.arange(0, BM), tl.arange(0, D)
@@ -320,11 +338,23 @@ def backward(
     of_keys = (descriptor(x, KEYS) for x in (k, v))
     of_rows = (rows_descriptor(x, plan.queries) for x in rows)
     results = ((total, plan.queries), (dk, KEYS), (dv, KEYS))
+    sizes = (mask.offset, nq, nk, padded, blocks, h, h // hk)
     backward_hopper_kernel[(blocks * b * hk,)](
-        *of_queries, *of_keys, *of_rows, *(descriptor(x, n) for x, n in results),
-        mask.scale * LOG2_E, mask.scale, mask.offset, nq, nk, padded, blocks, h, h // hk,
-        CAUSAL=mask.causal, D=d, BM=plan.queries, BN=KEYS, STAGES=plan.stages, LOADER=LOADER,
-        num_warps=8, maxnreg=REGISTERS,
-    )  # fmt: skip
+        *of_queries,
+        *of_keys,
+        *of_rows,
+        *(descriptor(x, n) for x, n in results),
+        mask.scale * LOG2_E,
+        mask.scale,
+        *sizes,
+        CAUSAL=mask.causal,
+        D=d,
+        BM=plan.queries,
+        BN=KEYS,
+        STAGES=plan.stages,
+        LOADER=LOADER,
+        num_warps=8,
+        maxnreg=REGISTERS,
+    )
     finish_kernel[heads](total, dq, mask.scale, nq, h, *strides, D=d, BM=64)
     return dq, dk, dv

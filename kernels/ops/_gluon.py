@@ -1,4 +1,4 @@
-"""Provide Gluon, Triton's language of explicit layouts, to kernels for Hopper.
+"""Provide Gluon, Triton's language of explicit layouts, and what kernels for Hopper share.
 
 Without Triton, or with one before 3.6, `gl` is None and `gluon_jit` returns functions unchanged.
 Gluon has no interpreter, so that its kernels run on a GPU only.
@@ -9,18 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 from gpuperf.jit import INTERPRETED
 
-__all__ = ["TensorDescriptor", "builtin", "constexpr_function", "fence_async_shared", "gl"]
-__all__ += [
-    "gluon_jit",
-    "lacks_gluon",
-    "mbarrier",
-    "thread_barrier",
-    "tma",
-    "warpgroup_mma",
-    "warpgroup_mma_wait",
-]
+__all__ = ["TensorDescriptor", "barriers", "builtin", "constexpr_function", "descriptor"]
+__all__ += ["fence_async_shared", "gl", "gluon_jit", "lacks_gluon", "mbarrier", "programs_for"]
+__all__ += ["thread_barrier", "tma", "warpgroup_mma", "warpgroup_mma_wait"]
 
 try:
     import triton.experimental.gluon.language as gl
@@ -53,3 +48,26 @@ def lacks_gluon(point: Any, device: Any) -> str | None:
     if device.kind != "cuda" or INTERPRETED or not device.capability.startswith("9."):
         return "needs a Hopper GPU"
     return "needs Triton 3.6 or newer" if gl is None else None
+
+
+@gluon_jit
+def barriers(COUNT: gl.constexpr, ARRIVALS: gl.constexpr):
+    """Allocate COUNT barriers that complete a phase after ARRIVALS arrivals."""
+    made = gl.allocate_shared_memory(gl.int64, [COUNT, 1], mbarrier.MBarrierLayout())
+    for n in gl.static_range(COUNT):
+        mbarrier.init(made.index(n), count=ARRIVALS)
+    return made
+
+
+def descriptor(x: torch.Tensor, rows: int) -> object:
+    """Return the TMA descriptor of blocks of *rows* rows of one head of x (b, h, n, d)."""
+    layout = gl.NVMMASharedLayout(128, 8 * x.element_size(), rank=4)
+    block = [1, 1, rows, min(x.shape[3], 256)]
+    return TensorDescriptor(x, list(x.shape), list(x.stride()), block, layout)
+
+
+def programs_for(tiles: int, persistent: bool, device: torch.device) -> int:
+    """Return how many programs compute *tiles* tiles: one each, or one on each multiprocessor."""
+    if not persistent:
+        return tiles
+    return min(tiles, int(torch.cuda.get_device_properties(device).multi_processor_count))

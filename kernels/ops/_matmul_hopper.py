@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import torch
 from gpuperf.kernels._gluon import (
     TensorDescriptor,
+    barriers,
     constexpr_function,
     fence_async_shared,
     gl,
@@ -78,8 +79,10 @@ def tile_at(tile, rows, columns, GROUP: gl.constexpr):
 
 
 @gluon_jit
-def load_blocks(a_at, b_at, a_tiles, b_tiles, full, empty, grid, GROUP: gl.constexpr):
+def load_blocks(a_at, b_at, tiles, bars, grid, GROUP: gl.constexpr):
     """Load the blocks of A and B of each tile of this program."""
+    a_tiles, b_tiles, _c_tiles = tiles
+    full, empty = bars
     rows, columns, k, splits, chunk = grid
     STAGES: gl.constexpr = b_tiles.shape[0]
     BK: gl.constexpr = b_tiles.shape[1]
@@ -112,10 +115,10 @@ def store_part(c_at, at, c_tile, sums):
 
 
 @gluon_jit
-def multiply(
-    c_at, a_tiles, b_tiles, c_tiles, full, empty, grid, MEMBER: gl.constexpr, GROUP: gl.constexpr
-):  # fmt: skip
+def multiply(c_at, tiles, bars, grid, MEMBER: gl.constexpr, GROUP: gl.constexpr):
     """Compute 64 rows of each tile in a warpgroup."""
+    a_tiles, b_tiles, c_tiles = tiles
+    full, empty = bars
     rows, columns, k, splits, chunk = grid
     STAGES: gl.constexpr = b_tiles.shape[0]
     BK: gl.constexpr = b_tiles.shape[1]
@@ -157,29 +160,38 @@ def multiply(
 # One compilation serves all sizes.
 @gluon_jit(do_not_specialize=["rows", "columns", "k", "splits", "chunk"])
 def matmul_hopper_kernel(
-    a_at, b_at, c_at, rows, columns, k, splits, chunk,
-    BN: gl.constexpr, BK: gl.constexpr, MEMBERS: gl.constexpr, STAGES: gl.constexpr,
-    PARTS: gl.constexpr, GROUP: gl.constexpr, REGISTERS: gl.constexpr, LOADER: gl.constexpr,
-):  # fmt: skip
+    a_at,
+    b_at,
+    c_at,
+    rows,
+    columns,
+    k,
+    splits,
+    chunk,
+    BN: gl.constexpr,
+    BK: gl.constexpr,
+    MEMBERS: gl.constexpr,
+    STAGES: gl.constexpr,
+    PARTS: gl.constexpr,
+    GROUP: gl.constexpr,
+    REGISTERS: gl.constexpr,
+    LOADER: gl.constexpr,
+):
     """Allocate shared memory, and divide the work between the warps that load and that compute."""
     LAYOUT: gl.constexpr = gl.NVMMASharedLayout(128, 16, 2)
     C_LAYOUT: gl.constexpr = gl.NVMMASharedLayout(128, c_at.dtype.primitive_bitwidth, 2)
-    BAR: gl.constexpr = mbarrier.MBarrierLayout()
     a_tiles = gl.allocate_shared_memory(a_at.dtype, [STAGES * MEMBERS, 64, BK], LAYOUT)
     b_tiles = gl.allocate_shared_memory(a_at.dtype, [STAGES, BK, BN], LAYOUT)
     c_tiles = gl.allocate_shared_memory(c_at.dtype, [MEMBERS, 64, BN // PARTS], C_LAYOUT)
-    full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], BAR)
-    empty = gl.allocate_shared_memory(gl.int64, [STAGES, 1], BAR)
-    for s in gl.static_range(STAGES):
-        mbarrier.init(full.index(s), count=1)
-        mbarrier.init(empty.index(s), count=MEMBERS)
+    tiles = (a_tiles, b_tiles, c_tiles)
+    bars = (barriers(STAGES, 1), barriers(STAGES, MEMBERS))
     fence_async_shared()
     grid = (rows, columns, k, splits, chunk)
     if MEMBERS == 1:
         gl.warp_specialize(
             [
-                (multiply, (c_at, a_tiles, b_tiles, c_tiles, full, empty, grid, 0, GROUP)),
-                (load_blocks, (a_at, b_at, a_tiles, b_tiles, full, empty, grid, GROUP)),
+                (multiply, (c_at, tiles, bars, grid, 0, GROUP)),
+                (load_blocks, (a_at, b_at, tiles, bars, grid, GROUP)),
             ],
             [1],
             [LOADER],
@@ -187,9 +199,9 @@ def matmul_hopper_kernel(
     elif MEMBERS == 2:
         gl.warp_specialize(
             [
-                (multiply, (c_at, a_tiles, b_tiles, c_tiles, full, empty, grid, 0, GROUP)),
-                (multiply, (c_at, a_tiles, b_tiles, c_tiles, full, empty, grid, 1, GROUP)),
-                (load_blocks, (a_at, b_at, a_tiles, b_tiles, full, empty, grid, GROUP)),
+                (multiply, (c_at, tiles, bars, grid, 0, GROUP)),
+                (multiply, (c_at, tiles, bars, grid, 1, GROUP)),
+                (load_blocks, (a_at, b_at, tiles, bars, grid, GROUP)),
             ],
             [4, 1],
             [REGISTERS, LOADER],
@@ -197,10 +209,10 @@ def matmul_hopper_kernel(
     else:
         gl.warp_specialize(
             [
-                (multiply, (c_at, a_tiles, b_tiles, c_tiles, full, empty, grid, 0, GROUP)),
-                (multiply, (c_at, a_tiles, b_tiles, c_tiles, full, empty, grid, 1, GROUP)),
-                (multiply, (c_at, a_tiles, b_tiles, c_tiles, full, empty, grid, 2, GROUP)),
-                (load_blocks, (a_at, b_at, a_tiles, b_tiles, full, empty, grid, GROUP)),
+                (multiply, (c_at, tiles, bars, grid, 0, GROUP)),
+                (multiply, (c_at, tiles, bars, grid, 1, GROUP)),
+                (multiply, (c_at, tiles, bars, grid, 2, GROUP)),
+                (load_blocks, (a_at, b_at, tiles, bars, grid, GROUP)),
             ],
             [4, 4, 1],
             [REGISTERS, REGISTERS, LOADER],
@@ -224,15 +236,14 @@ def cycles(m: int, n: int, k: int, tile: Tile, splits: int, processors: int) -> 
     products = 2 * rows * tile.columns * -(-k // splits) / tile.rate
     moved = 2 * (m * k + k * n + m * n) / DRAM_RATE
     added = ADD_CYCLES + m * n * (8 * splits + 2) / ADD_RATE if splits > 1 else 0.0
-    return max(waves * (products + TILE_CYCLES), moved) + added
+    return float(max(waves * (products + TILE_CYCLES), moved) + added)
 
 
 def choose(m: int, n: int, k: int, processors: int) -> tuple[Tile, int]:
     """Return the tile and the parts of k with the fewest modelled cycles."""
-    every = (
-        (tile, splits) for tile in TILES for splits in SPLITS if k >= 512 * splits or splits == 1
-    )
-    return min(every, key=lambda choice: cycles(m, n, k, *choice, processors))
+    few = [splits for splits in SPLITS if splits == 1 or k >= 512 * splits]
+    every = ((tile, splits) for tile in TILES for splits in few)
+    return min(every, key=lambda choice: cycles(m, n, k, choice[0], choice[1], processors))
 
 
 def descriptor(x: torch.Tensor, rows: int, columns: int) -> object:
@@ -264,10 +275,23 @@ def multiply_by(
 
     def call() -> torch.Tensor:
         matmul_hopper_kernel[grid](
-            *descriptors, rows, columns, k, splits, chunk, BN=tile.columns, BK=tile.depth,
-            MEMBERS=tile.members, STAGES=tile.stages, PARTS=tile.parts, GROUP=GROUP, REGISTERS=own,
-            LOADER=loader, num_warps=4, maxnreg=launch,
-        )  # fmt: skip
+            *descriptors,
+            rows,
+            columns,
+            k,
+            splits,
+            chunk,
+            BN=tile.columns,
+            BK=tile.depth,
+            MEMBERS=tile.members,
+            STAGES=tile.stages,
+            PARTS=tile.parts,
+            GROUP=GROUP,
+            REGISTERS=own,
+            LOADER=loader,
+            num_warps=4,
+            maxnreg=launch,
+        )
         if splits > 1:
             adders = (triton.cdiv(m * n, 1024),)
             add_kernel[adders](to, c, m * n, splits, height * n, BLOCK=1024)
@@ -290,4 +314,5 @@ def gluon_supports(point: Any, device: Any) -> str | None:
         return "takes bf16, fp16 only"
     if point.n % 8 or point.k % 8:
         return "needs multiples of 8 for n and k, since TMA moves rows of 16 bytes"
-    return lacks_gluon(point, device)
+    lacking: str | None = lacks_gluon(point, device)
+    return lacking

@@ -196,7 +196,8 @@ def attention_gluon(inputs: Inputs, point: Point, options: object) -> Call:
         o, lse = attend()
         return o, lambda do: hopper_backward.backward(q, k, v, o, do, lse, mask)
 
-    return by_mode(point.mode, inputs, forward, lambda: attend()[0], "do")
+    call: Call = by_mode(point.mode, inputs, forward, lambda: attend()[0], "do")
+    return call
 
 
 def package(module: str) -> Callable[[Point, Any], Attend]:
