@@ -35,8 +35,8 @@ from gpuperf.jit import triton
 
 
 class Plan(NamedTuple):
-    """The keys of a block, warpgroups that compute, blocks in shared memory, whether warpgroups take
-    turns, and whether a program computes several tiles."""
+    """The keys of a block, warpgroups that compute, blocks in shared memory, whether warpgroups
+    take turns, and whether a program computes several tiles."""
 
     keys: int
     members: int
@@ -121,8 +121,7 @@ def load_blocks(q_at, k_at, v_at, buffers, bars, grid, CAUSAL: gl.constexpr):
 def hide(scores, start, rows, CAUSAL: gl.constexpr):
     """Set the scores of hidden pairs to -inf."""
     i, offset, nk, _factor = rows
-    layout: gl.constexpr = scores.type.layout
-    j = start + gl.arange(0, scores.shape[1], gl.SliceLayout(0, layout))
+    j = start + gl.arange(0, scores.shape[1], gl.SliceLayout(0, scores.type.layout))
     last = gl.minimum(i + offset, nk - 1) if CAUSAL else gl.maximum(i * 0 + nk - 1, 0)
     return gl.where(j[None, :] <= last[:, None], scores, float("-inf"))
 
@@ -381,12 +380,11 @@ def forward(
     blocks = triton.cdiv(nq, 64 * plan.members)
     tiles = blocks * b * h
     launch, own, loader = REGISTERS[plan.members]
-    sizes = (mask.offset, nq, nk, tiles, blocks, h, h // k.shape[1])
     forward_hopper_kernel[(programs_for(tiles, plan.persistent, q.device),)](
         *(descriptor(x, rows) for x, rows in ((q, 64), (k, plan.keys), (v, plan.keys), (o, 64))),
         lse,
         mask.scale * LOG2_E,
-        *sizes,
+        *(mask.offset, nq, nk, tiles, blocks, h, h // k.shape[1]),
         CAUSAL=mask.causal,
         D=d,
         BN=plan.keys,

@@ -120,6 +120,24 @@ def load_queries(tensors, buffers, bars, grid, CAUSAL: gl.constexpr):
 
 
 @gluon_jit
+def add_rows(dq_at, at, dq_tile, dquery):
+    """Add to dq in global memory, after the addition before has read shared memory."""
+    tma.store_wait(0)
+    thread_barrier()
+    dq_tile.store(dquery)
+    fence_async_shared()
+    add_to_global(dq_at, at, dq_tile)
+
+
+@gluon_jit
+def change_of_scores(share, changing, sums, place, dtype: gl.constexpr):
+    """Return the gradients of the scores, given those of the shares, which are being computed."""
+    drop = sums.index(place).load(gl.SliceLayout(0, share.type.layout))
+    dshare = warpgroup_mma_wait(1, deps=(changing,))
+    return (share * (dshare - drop[None, :])).to(dtype)
+
+
+@gluon_jit
 def add_block(
     state,
     step,
@@ -162,9 +180,7 @@ def add_block(
         share = gl.where(j[:, None] <= first[None, :], share, 0.0)
     shares = gl.convert_layout(share.to(k_tile.dtype), LEFT)
     adding_v = warpgroup_mma(shares, grads, dvalues, is_async=True)
-    drop = sums.index(place).load(COLUMNS)
-    dshare = warpgroup_mma_wait(1, deps=(changing,))
-    dscore = (share * (dshare - drop[None, :])).to(k_tile.dtype)
+    dscore = change_of_scores(share, changing, sums, place, k_tile.dtype)
     ds_tile.store(dscore)
     fence_async_shared()
     none = gl.zeros([BM, D], gl.float32, sums_layout(BM, D))
@@ -174,11 +190,7 @@ def add_block(
     adding_k = warpgroup_mma(dscores, queries, dkeys, is_async=True)
     dquery, dvalues, shares = warpgroup_mma_wait(1, deps=(adding_q, adding_v, shares))
     mbarrier.arrive(do_empty.index(place), count=1)
-    tma.store_wait(0)
-    thread_barrier()
-    dq_tile.store(dquery)
-    fence_async_shared()
-    add_to_global(dq_at, [b, head, start, 0], dq_tile)
+    add_rows(dq_at, [b, head, start, 0], dq_tile, dquery)
     dkeys, dscores = warpgroup_mma_wait(0, deps=(adding_k, dscores))
     mbarrier.arrive(q_empty.index(place), count=1)
     return dkeys, dvalues
