@@ -18,13 +18,15 @@ import torch
 from gpuperf.kernels._flash import LOG2_E, Mask, _plain
 from gpuperf.kernels._gluon import (
     barriers,
-    constexpr_function,
     descriptor,
     fence_async_shared,
     gl,
     gluon_jit,
+    left_operand,
     mbarrier,
+    packed,
     programs_for,
+    sums_layout,
     thread_barrier,
     tma,
     warpgroup_mma,
@@ -57,12 +59,6 @@ PLANS = {
 # Registers of a thread by the number of warpgroups that compute: at the launch, in a warpgroup
 # that computes, and in the one that loads. A multiprocessor has 65,536.
 REGISTERS = {2: (168, 240, 24), 3: (128, 160, 32)}
-
-
-@constexpr_function
-def sums_layout(n):
-    """Return the layout of n columns of a warpgroup's sums."""
-    return gl.NVMMADistributedLayout([3, 0], [4, 1], [16, n, 16])
 
 
 @gluon_jit
@@ -174,13 +170,7 @@ def begin_tile(step, start, q_tile, buffers, bars, rows, CAUSAL: gl.constexpr):
     total = gl.zeros([64], gl.float32, ROWS)
     share, most, total, _shrink = soften(scores, most, total, factor, True)
     acc = gl.zeros([64, D], gl.float32, sums_layout(D))
-    return acc, total, most, left_operand(share.to(k_tiles.dtype), D)
-
-
-@gluon_jit
-def left_operand(x, D: gl.constexpr):
-    """Return x in the registers of a left operand of products with D columns."""
-    return gl.convert_layout(x, gl.DotOperandLayout(0, sums_layout(D), 2))
+    return acc, total, most, packed(share, k_tiles.dtype)
 
 
 @gluon_jit
@@ -205,11 +195,11 @@ def attend_block(
     _i, _offset, _nk, factor = rows
     MEMBERS: gl.constexpr = q_tiles.shape[0]
     STAGES: gl.constexpr = k_tiles.shape[0]
-    D: gl.constexpr = v_tiles.shape[2]
     if TURNS:
         mbarrier.wait(turns.index(MEMBER), turn & 1 ^ (1 if MEMBER == 0 else 0))
     pending = begin_scores(q_tile, k_tiles, k_full, step)
-    adding = begin_values(shares, v_tiles, v_full, acc, step - 1)
+    left = left_operand(shares, v_tiles.dtype, v_tiles.shape[2])
+    adding = begin_values(left, v_tiles, v_full, acc, step - 1)
     if TURNS:
         mbarrier.arrive(turns.index((MEMBER + 1) % MEMBERS), count=1)
     scores = warpgroup_mma_wait(1, deps=(pending,))
@@ -217,10 +207,10 @@ def attend_block(
     if MASKED:
         scores = hide(scores, start, rows, CAUSAL)
     share, most, total, shrink = soften(scores, most, total, factor, MASKED)
-    acc, shares = warpgroup_mma_wait(0, deps=(adding, shares))
+    acc, left = warpgroup_mma_wait(0, deps=(adding, left))
     mbarrier.arrive(v_empty.index((step - 1) % STAGES), count=1)
     acc = acc * gl.convert_layout(shrink, gl.SliceLayout(1, acc.type.layout))[:, None]
-    return acc, total, most, left_operand(share.to(k_tiles.dtype), D)
+    return acc, total, most, packed(share, k_tiles.dtype)
 
 
 @gluon_jit
@@ -230,8 +220,9 @@ def end_tile(state, step, lse, o_at, at, o_tile, buffers, bars, nq, i):
     _q_tiles, _k_tiles, v_tiles, _o_tiles = buffers
     _q_full, _q_empty, _k_full, _k_empty, v_full, v_empty, _turns = bars
     STAGES: gl.constexpr = v_tiles.shape[0]
-    adding = begin_values(shares, v_tiles, v_full, acc, step)
-    acc, shares = warpgroup_mma_wait(0, deps=(adding, shares))
+    left = left_operand(shares, v_tiles.dtype, v_tiles.shape[2])
+    adding = begin_values(left, v_tiles, v_full, acc, step)
+    acc, left = warpgroup_mma_wait(0, deps=(adding, left))
     mbarrier.arrive(v_empty.index(step % STAGES), count=1)
     nothing = total == 0.0
     total = gl.where(nothing, 1.0, total)

@@ -14,8 +14,9 @@ import torch
 from gpuperf.jit import INTERPRETED
 
 __all__ = ["TensorDescriptor", "barriers", "builtin", "constexpr_function", "descriptor"]
-__all__ += ["fence_async_shared", "gl", "gluon_jit", "lacks_gluon", "mbarrier", "programs_for"]
-__all__ += ["thread_barrier", "tma", "warpgroup_mma", "warpgroup_mma_wait"]
+__all__ += ["fence_async_shared", "gl", "gluon_jit", "lacks_gluon", "left_operand", "mbarrier"]
+__all__ += ["packed", "programs_for", "sums_layout", "thread_barrier", "tma", "warpgroup_mma"]
+__all__ += ["warpgroup_mma_wait"]
 
 try:
     import triton.experimental.gluon.language as gl
@@ -48,6 +49,31 @@ def lacks_gluon(point: Any, device: Any) -> str | None:
     if device.kind != "cuda" or INTERPRETED or not device.capability.startswith("9."):
         return "needs a Hopper GPU"
     return "needs Triton 3.6 or newer" if gl is None else None
+
+
+@constexpr_function
+def sums_layout(n):
+    """Return the layout of n columns of a warpgroup's sums."""
+    return gl.NVMMADistributedLayout([3, 0], [4, 1], [16, n, 16])
+
+
+@gluon_jit
+def packed(x, dtype: gl.constexpr):
+    """Return x (m, n) rounded, two neighbours to an element: a loop copies halves of registers."""
+    low, high = gl.split(gl.reshape(x, [x.shape[0], x.shape[1] // 2, 2]))
+    KIND: gl.constexpr = "bf16x2" if dtype == gl.bfloat16 else "f16x2"
+    return gl.inline_asm_elementwise(
+        "cvt.rn." + KIND + ".f32 $0, $2, $1;", "=r,r,r", [low, high], gl.int32, True, 1
+    )
+
+
+@gluon_jit
+def left_operand(x, dtype: gl.constexpr, D: gl.constexpr):
+    """Return the elements that are packed in x as the left operand of products with D columns."""
+    low = x.to(gl.int16).to(dtype, bitcast=True)
+    high = (x >> 16).to(gl.int16).to(dtype, bitcast=True)
+    both = gl.reshape(gl.join(low, high), [x.shape[0], 2 * x.shape[1]])
+    return gl.convert_layout(both, gl.DotOperandLayout(0, sums_layout(D), 2), True)
 
 
 @gluon_jit
