@@ -207,8 +207,11 @@ def attend_block(
     if MASKED:
         scores = hide(scores, start, rows, CAUSAL)
     share, most, total, shrink = soften(scores, most, total, factor, MASKED)
+    before = step - 1
+    # It has completed: ptxas moves no softmax below the end of the products past this branch.
+    mbarrier.wait(v_full.index(before % STAGES), before // STAGES & 1)
     acc, left = warpgroup_mma_wait(0, deps=(adding, left))
-    mbarrier.arrive(v_empty.index((step - 1) % STAGES), count=1)
+    mbarrier.arrive(v_empty.index(before % STAGES), count=1)
     acc = acc * gl.convert_layout(shrink, gl.SliceLayout(1, acc.type.layout))[:, None]
     return acc, total, most, packed(share, k_tiles.dtype)
 
