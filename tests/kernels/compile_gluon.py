@@ -69,8 +69,8 @@ def spilled(ptx: str) -> int:
     return int(found.group(1))
 
 
-def hold(kernel: Any, launch: Callable[[], object]) -> None:
-    """Hold what *launch* compiles of *kernel* against the limits of Hopper."""
+def hold(kernel: Any, launch: Callable[[], object]) -> list[Any]:
+    """Hold what *launch* compiles of *kernel* against the limits of Hopper, and return it."""
     compiled = compile_only(kernel)
     launch()
     for made in compiled:
@@ -79,6 +79,7 @@ def hold(kernel: Any, launch: Callable[[], object]) -> None:
             assert word in made.asm["ptx"], word
         assert spilled(made.asm["ptx"]) <= SPILLED_BYTES
     assert compiled
+    return compiled
 
 
 def tensors(d: int) -> tuple[torch.Tensor, ...]:
@@ -86,10 +87,23 @@ def tensors(d: int) -> tuple[torch.Tensor, ...]:
     return tuple(torch.zeros(1, h, 300, d, dtype=torch.bfloat16) for h in (2, 1, 1))
 
 
+def overlaps(made: Any) -> None:
+    """Hold that a softmax comes before the wait for both products, which ptxas may move."""
+    waits = re.split(r"WARPGROUP\.DEPBAR\.LE gsb0, (0x[01])", made.asm["sass"])
+    between = zip(waits[1::2], waits[2::2], waits[3::2], strict=False)
+    found = [
+        text.count("MUFU.EX2") for first, text, then in between if (first, then) == ("0x1", "0x0")
+    ]
+    assert found, waits[1::2]
+    assert min(found) > 16, found
+
+
 def attention_forward() -> None:
     for (d, causal), plan in forward.PLANS.items():
         mask = Mask(causal, 0, 1.0)
-        hold(forward.forward_hopper_kernel, partial(forward.forward, *tensors(d), mask, plan))
+        kernel, launch = forward.forward_hopper_kernel, forward.forward
+        for made in hold(kernel, partial(launch, *tensors(d), mask, plan)):
+            overlaps(made)
 
 
 def attention_backward() -> None:
