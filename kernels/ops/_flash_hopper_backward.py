@@ -87,7 +87,7 @@ def load_queries(tensors, buffers, bars, grid, CAUSAL: gl.constexpr):
     """Load a block of keys and values, then the blocks of queries and gradients of each head."""
     q_at, do_at, k_at, v_at, norm_at, sums_at = tensors
     k_tile, v_tile, q_tiles, do_tiles, norms, sums, _ds_tile, _dq_tile = buffers
-    kv_full, q_full, q_empty, do_full, do_empty = bars
+    kv_full, q_full, do_full, empty = bars
     blocks, heads, group, offset, nq, nk, padded = grid
     STAGES: gl.constexpr = q_tiles.shape[0]
     BM: gl.constexpr = q_tiles.shape[1]
@@ -107,26 +107,15 @@ def load_queries(tensors, buffers, bars, grid, CAUSAL: gl.constexpr):
         for start in range(begin, whole, BM):
             place, free = step % STAGES, step // STAGES & 1 ^ 1
             full = q_full.index(place)
-            mbarrier.wait(q_empty.index(place), free)
+            mbarrier.wait(empty.index(place), free)
             mbarrier.expect(full, BM * (D * 2 + 4))
             tma.async_copy_global_to_shared(q_at, [b, head, start, 0], full, q_tiles.index(place))
             tma.async_copy_global_to_shared(norm_at, [row + start], full, norms.index(place))
             full = do_full.index(place)
-            mbarrier.wait(do_empty.index(place), free)
             mbarrier.expect(full, BM * (D * 2 + 4))
             tma.async_copy_global_to_shared(do_at, [b, head, start, 0], full, do_tiles.index(place))
             tma.async_copy_global_to_shared(sums_at, [row + start], full, sums.index(place))
             step += 1
-
-
-@gluon_jit
-def add_rows(dq_at, at, dq_tile, dquery):
-    """Add to dq in global memory, after the addition before has read shared memory."""
-    tma.store_wait(0)
-    thread_barrier()
-    dq_tile.store(dquery)
-    fence_async_shared()
-    add_to_global(dq_at, at, dq_tile)
 
 
 @gluon_jit
@@ -155,7 +144,7 @@ def add_block(
     dkeys, dvalues = state
     j, offset, nk, factor = rows
     k_tile, v_tile, q_tiles, do_tiles, norms, sums, ds_tile, dq_tile = buffers
-    _kv_full, q_full, q_empty, do_full, do_empty = bars
+    _kv_full, q_full, do_full, empty = bars
     STAGES: gl.constexpr = q_tiles.shape[0]
     BM: gl.constexpr = q_tiles.shape[1]
     D: gl.constexpr = q_tiles.shape[2]
@@ -189,10 +178,13 @@ def add_block(
     dscores = gl.convert_layout(dscore, LEFT)
     adding_k = warpgroup_mma(dscores, queries, dkeys, is_async=True)
     dquery, dvalues, shares = warpgroup_mma_wait(1, deps=(adding_q, adding_v, shares))
-    mbarrier.arrive(do_empty.index(place), count=1)
-    add_rows(dq_at, [b, head, start, 0], dq_tile, dquery)
+    dq_tile.store(dquery)
+    fence_async_shared()
+    add_to_global(dq_at, [b, head, start, 0], dq_tile)
     dkeys, dscores = warpgroup_mma_wait(0, deps=(adding_k, dscores))
-    mbarrier.arrive(q_empty.index(place), count=1)
+    # The next block may overwrite dq_tile: TMA has read it, and all warps wait at this arrival.
+    tma.store_wait(0)
+    mbarrier.arrive(empty.index(place), count=1)
     return dkeys, dvalues
 
 
@@ -200,7 +192,7 @@ def add_block(
 def differentiate(dq_at, dk_at, dv_at, buffers, bars, grid, factor, scale, CAUSAL: gl.constexpr):
     """Compute dk and dv of a block of keys, and add its terms to dq."""
     k_tile, v_tile, q_tiles, _do_tiles, _norms, _sums, _ds_tile, _dq_tile = buffers
-    kv_full, _q_full, _q_empty, _do_full, _do_empty = bars
+    kv_full, _q_full, _do_full, _empty = bars
     blocks, heads, group, offset, nq, nk, _padded = grid
     BM: gl.constexpr = q_tiles.shape[1]
     D: gl.constexpr = q_tiles.shape[2]
@@ -275,9 +267,8 @@ def backward_hopper_kernel(
     ds_tile = gl.allocate_shared_memory(q_at.dtype, [BN, BM], LAYOUT)
     dq_tile = gl.allocate_shared_memory(gl.float32, [BM, D], SUMS)
     buffers = (k_tile, v_tile, q_tiles, do_tiles, norms, sums, ds_tile, dq_tile)
-    queries = (barriers(STAGES, 1), barriers(STAGES, 1))
-    gradients = (barriers(STAGES, 1), barriers(STAGES, 1))
-    bars = (barriers(1, 1).index(0), queries[0], queries[1], gradients[0], gradients[1])
+    of_stages = (barriers(STAGES, 1), barriers(STAGES, 1), barriers(STAGES, 1))
+    bars = (barriers(1, 1).index(0), of_stages[0], of_stages[1], of_stages[2])
     fence_async_shared()
     tensors = (q_at, do_at, k_at, v_at, norm_at, sums_at)
     grid = (blocks, heads, group, offset, nq, nk, padded)
