@@ -118,3 +118,17 @@ def flash_work(point: Point) -> Work:
     sums, each = 2 * q, 2 * q + 2 * k + 2 * lse  # reads of o and do; of q, k, v, do, lse and sums
     bytes_ = moved(point, (q + 2 * k, q + lse), (sums + 2 * each, lse + q + 2 * k))
     return Work(matmuls(point, 2, 7, unmasked_pairs(point)), bytes_)
+
+
+def one_pass_work(point: Point) -> Work:
+    """Return the work of `_flash_hopper_backward.py`: five matmuls backward instead of four.
+
+    dq is a sum in fp32, which is set to 0, added to once by each block of 128 keys, and rounded.
+    The additions reach the L2; they are counted once, as a read and a write.
+    """
+    q, k, _, lse = sizes(point)
+    total = q // itemsize(point.dtype) * 4
+    read = 4 * q + 2 * k + 2 * total + 3 * lse
+    written = 2 * total + q + 2 * k + 2 * lse
+    bytes_ = moved(point, (q + 2 * k, q + lse), (read, written))
+    return Work(matmuls(point, 2, 5, unmasked_pairs(point)), bytes_)

@@ -6,12 +6,14 @@ import importlib.util
 from collections.abc import Callable
 from typing import Any
 
+from gpuperf.kernels._gluon import lacks_gluon
 from gpuperf.kernels._masks import dropout_of, has_blind_queries, key_count, mask_of, offset_of
 
 from gpuperf import Point
 from gpuperf.jit import lacks_compiler, lacks_descriptors
 
 FLASH_DIMS = (16, 32, 64, 128, 256)
+HOPPER_DIMS = (64, 128, 256)
 MOST_HEADS = 2**16 - 1  # batch · heads: CUDA's limit to the second axis of a grid
 
 
@@ -78,6 +80,18 @@ def flash_supports(point: Point, device: Any) -> str | None:
     if device.kind == "cpu" and point.dtype == "bf16":
         return "Triton's interpreter does not multiply bf16"
     return lacks_descriptors(point, device)
+
+
+def gluon_supports(point: Point, device: Any) -> str | None:
+    """Return why gpuperf's Gluon kernels cannot run the point, or None where they can."""
+    if reason := lacks_mask(point) or lacks_dropout(point) or on_cuda(point, device):
+        return reason
+    if point.head_dim not in HOPPER_DIMS:
+        return f"head-dim must be one of {', '.join(map(str, HOPPER_DIMS))}"
+    if point.head_dim == 256 and point.mode != "fwd":
+        return "head-dim 256 has no backward"
+    lacking: str | None = lacks_gluon(point, device)
+    return lacking
 
 
 def package_supports(module: str, least: int, drops: bool) -> Callable[[Point, Any], str | None]:

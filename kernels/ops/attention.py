@@ -21,6 +21,7 @@ implementations move forward:
   drops the same elements in rows i, i + 2, i + 4 and i + 6 of a head, and is `wrong`.
 - `flex`: torch's flex_attention, compiled, with a block mask.
 - `triton_flash`: gpuperf's Triton kernels (`_flash.py`); 4v, and the log-sum-exp.
+- `gluon_flash`: the same in Gluon, for Hopper (`_flash_hopper.py`, `_flash_hopper_backward.py`).
 - `flash_attn_2`, `flash_attn_3`: Dao's packages, where they are installed.
 """
 
@@ -37,6 +38,8 @@ import torch.nn.functional as F
 from gpuperf.kernels import _attention_cost as costs
 from gpuperf.kernels import _attention_support as support
 from gpuperf.kernels import _flash as flash
+from gpuperf.kernels import _flash_hopper as hopper
+from gpuperf.kernels import _flash_hopper_backward as hopper_backward
 from gpuperf.kernels._attention_dropout import kept_by
 from gpuperf.kernels._attention_inputs import NAMES, gradient_sizes, make_inputs, narrow, prepared
 from gpuperf.kernels._masks import (
@@ -183,6 +186,20 @@ def attention_triton(inputs: Inputs, point: Point, options: object) -> Call:
     return Tuned(by_mode(point.mode, inputs, forward, lambda: attend()[0], "do"), chosen)
 
 
+def attention_gluon(inputs: Inputs, point: Point, options: object) -> Call:
+    """Build gpuperf's Gluon attention for Hopper, with the tiles of its tables."""
+    q, k, v = (inputs[name] for name in NAMES)
+    mask = flash.Mask(point.causal == "yes", offset_of(point), point.head_dim**-0.5)
+    attend = partial(hopper.forward, q, k, v, mask)
+
+    def forward() -> tuple[torch.Tensor, Backward]:
+        o, lse = attend()
+        return o, lambda do: hopper_backward.backward(q, k, v, o, do, lse, mask)
+
+    call: Call = by_mode(point.mode, inputs, forward, lambda: attend()[0], "do")
+    return call
+
+
 def package(module: str) -> Callable[[Point, Any], Attend]:
     """Return the maker of attention by Dao's *module*, whose tensors are (b, n, h, d)."""
 
@@ -324,6 +341,13 @@ ATTENTION = Workload(
             "FlashAttention-2 in Triton, tuned",
             support.flash_supports,
             work=costs.flash_work,
+        ),
+        Implementation(
+            "gluon_flash",
+            attention_gluon,
+            "FlashAttention-3 in Gluon, for Hopper",
+            support.gluon_supports,
+            work=costs.one_pass_work,
         ),
         Implementation(
             "flash_attn_2",

@@ -6,6 +6,7 @@
 - `tiled`: CUDA C; tiles of 64 x 64 in shared memory, each thread computes a column of 8 elements.
 - `triton`: Triton on tensor cores, tuned over the tiles. From Hopper on TMA moves the tiles, and
   persistent programs store one tile while the next is loaded.
+- `gluon`: Gluon on Hopper; warps load, and warpgroups multiply (`_matmul_hopper.py`).
 - `compile`: torch.compile's choice among Triton's templates and the library.
 - `torch`: `torch.mm` (cuBLAS, oneDNN), `torch._scaled_mm` in fp8, `torch._int_mm` in int8.
 
@@ -19,6 +20,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
+from gpuperf.kernels._matmul_hopper import gluon_supports, matmul_gluon
 
 from gpuperf import Axis, Bytes, Cost, Flops, Implementation, Point, Workload
 from gpuperf.errors import Unsupported
@@ -379,6 +381,7 @@ MATMUL = Workload(
             triton_supports,
             options={"tile": ("", *PINNED)},
         ),
+        Implementation("gluon", matmul_gluon, "Gluon, for Hopper", gluon_supports),
         Implementation("compile", matmul_compile, "torch.compile, autotuned", compile_supports),
         Implementation(
             "torch", matmul_torch, "torch.mm: cuBLAS or oneDNN", supports=torch_supports

@@ -1,0 +1,394 @@
+"""Compute the forward of attention on Hopper with warp specialization, in Gluon.
+
+The plan is that of FlashAttention-3 (arXiv 2407.08608). One warp loads blocks of keys and values by
+TMA. Each of two or three warpgroups computes 64 rows of o: it multiplies its queries by the next
+block of keys while it multiplies the shares of the block before by their values, and computes the
+softmax of the former while the latter is on the tensor cores. With `turns`, warpgroups take turns
+to start their products, so that one computes a softmax while another multiplies.
+
+Blocks of keys are read from the last to the first: only the first blocks that are read, at the
+diagonal or at the end of the keys, need a mask. Arguments and results are those of `_flash.py`.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from gpuperf.kernels._flash import LOG2_E, Mask, _plain
+from gpuperf.kernels._gluon import (
+    barriers,
+    descriptor,
+    fence_async_shared,
+    gl,
+    gluon_jit,
+    left_operand,
+    mbarrier,
+    packed,
+    programs_for,
+    sums_layout,
+    thread_barrier,
+    tma,
+    warpgroup_mma,
+    warpgroup_mma_wait,
+)
+
+from gpuperf.jit import triton
+
+
+class Plan(NamedTuple):
+    """The keys of a block, warpgroups that compute, blocks in shared memory, whether warpgroups
+    take turns, and whether a program computes several tiles."""
+
+    keys: int
+    members: int
+    stages: int
+    turns: bool
+    persistent: bool
+
+
+# By head dim and causal mask.
+PLANS = {
+    (64, False): Plan(128, 2, 2, True, False),
+    (64, True): Plan(128, 2, 2, True, False),
+    (128, False): Plan(128, 2, 2, True, False),
+    (128, True): Plan(128, 2, 2, True, False),
+    (256, False): Plan(64, 2, 2, True, False),
+    (256, True): Plan(64, 2, 2, True, False),
+}
+# Registers of a thread by the number of warpgroups that compute: at the launch, in a warpgroup
+# that computes, and in the one that loads. A multiprocessor has 65,536.
+REGISTERS = {2: (168, 240, 24), 3: (128, 160, 32)}
+
+
+@gluon_jit
+def tile_at(tile, blocks, heads, CAUSAL: gl.constexpr):
+    """Return the block of queries, the sequence and the head of a tile; heavy blocks come first."""
+    block = tile % blocks
+    if CAUSAL:
+        block = blocks - 1 - block
+    head = tile // blocks
+    return block, head // heads, head % heads
+
+
+@gluon_jit
+def key_blocks(block, offset, nk, CAUSAL: gl.constexpr, BM: gl.constexpr, BN: gl.constexpr):
+    """Return how many blocks of keys a block of queries reads: at least one, to write 0 from."""
+    end = nk
+    if CAUSAL:
+        end = gl.minimum(nk, gl.maximum(0, (block + 1) * BM + offset))
+    return gl.maximum(1, gl.cdiv(end, BN))
+
+
+@gluon_jit
+def load_blocks(q_at, k_at, v_at, buffers, bars, grid, CAUSAL: gl.constexpr):
+    """Load the queries of each tile, then its keys and values from the last block to the first."""
+    q_tiles, k_tiles, v_tiles, _o_tiles = buffers
+    q_full, q_empty, k_full, k_empty, v_full, v_empty, _turns = bars
+    tiles, blocks, heads, group, offset, _nq, nk = grid
+    MEMBERS: gl.constexpr = q_tiles.shape[0]
+    STAGES: gl.constexpr = k_tiles.shape[0]
+    BN: gl.constexpr = k_tiles.shape[1]
+    row_bytes: gl.constexpr = k_tiles.shape[2] * 2
+    phase = 1
+    step = 0
+    for tile in range(gl.program_id(0), tiles, gl.num_programs(0)):
+        block, b, h = tile_at(tile, blocks, heads, CAUSAL)
+        for c in gl.static_range(MEMBERS):
+            mbarrier.wait(q_empty.index(c), phase)
+            mbarrier.expect(q_full.index(c), 64 * row_bytes)
+            row = (block * MEMBERS + c) * 64
+            tma.async_copy_global_to_shared(q_at, [b, h, row, 0], q_full.index(c), q_tiles.index(c))
+        phase ^= 1
+        count = key_blocks(block, offset, nk, CAUSAL, 64 * MEMBERS, BN)
+        for t in range(count):
+            place, free = step % STAGES, step // STAGES & 1 ^ 1
+            at = [b, h // group, (count - 1 - t) * BN, 0]
+            mbarrier.wait(k_empty.index(place), free)
+            mbarrier.expect(k_full.index(place), BN * row_bytes)
+            tma.async_copy_global_to_shared(k_at, at, k_full.index(place), k_tiles.index(place))
+            mbarrier.wait(v_empty.index(place), free)
+            mbarrier.expect(v_full.index(place), BN * row_bytes)
+            tma.async_copy_global_to_shared(v_at, at, v_full.index(place), v_tiles.index(place))
+            step += 1
+
+
+@gluon_jit
+def hide(scores, start, rows, CAUSAL: gl.constexpr):
+    """Set the scores of hidden pairs to -inf."""
+    i, offset, nk, _factor = rows
+    j = start + gl.arange(0, scores.shape[1], gl.SliceLayout(0, scores.type.layout))
+    last = gl.minimum(i + offset, nk - 1) if CAUSAL else gl.maximum(i * 0 + nk - 1, 0)
+    return gl.where(j[None, :] <= last[:, None], scores, float("-inf"))
+
+
+@gluon_jit
+def soften(scores, most, total, factor, MASKED: gl.constexpr):
+    """Return exp2(scores · factor - maximum), the maximum, the sum, and the old sum's factor."""
+    risen = gl.maximum(most, gl.max(scores, 1) * factor)
+    shift = risen
+    if MASKED:
+        shift = gl.where(risen == float("-inf"), 0.0, risen)
+    share = gl.exp2(scores * factor - shift[:, None])
+    shrink = gl.exp2(most - shift)
+    return share, risen, total * shrink + gl.sum(share, 1), shrink
+
+
+@gluon_jit
+def begin_scores(q_tile, k_tiles, k_full, step):
+    """Begin the product of the queries and a block of keys."""
+    STAGES: gl.constexpr = k_tiles.shape[0]
+    BN: gl.constexpr = k_tiles.shape[1]
+    mbarrier.wait(k_full.index(step % STAGES), step // STAGES & 1)
+    none = gl.zeros([64, BN], gl.float32, sums_layout(BN))
+    keys = k_tiles.index(step % STAGES).permute((1, 0))
+    return warpgroup_mma(q_tile, keys, none, use_acc=False, is_async=True)
+
+
+@gluon_jit
+def begin_values(shares, v_tiles, v_full, acc, step):
+    """Begin to add the product of the shares and a block of values."""
+    STAGES: gl.constexpr = v_tiles.shape[0]
+    mbarrier.wait(v_full.index(step % STAGES), step // STAGES & 1)
+    return warpgroup_mma(shares, v_tiles.index(step % STAGES), acc, is_async=True)
+
+
+@gluon_jit
+def begin_tile(step, start, q_tile, buffers, bars, rows, CAUSAL: gl.constexpr):
+    """Return the sums of o, of the shares, their maximum, and the shares of the last block."""
+    _q_tiles, k_tiles, v_tiles, _o_tiles = buffers
+    _q_full, _q_empty, k_full, k_empty, _v_full, _v_empty, _turns = bars
+    _i, _offset, _nk, factor = rows
+    STAGES: gl.constexpr = k_tiles.shape[0]
+    D: gl.constexpr = v_tiles.shape[2]
+    ROWS: gl.constexpr = gl.SliceLayout(1, sums_layout(k_tiles.shape[1]))
+    pending = begin_scores(q_tile, k_tiles, k_full, step)
+    scores = warpgroup_mma_wait(0, deps=(pending,))
+    mbarrier.arrive(k_empty.index(step % STAGES), count=1)
+    scores = hide(scores, start, rows, CAUSAL)
+    most = gl.full([64], float("-inf"), gl.float32, ROWS)
+    total = gl.zeros([64], gl.float32, ROWS)
+    share, most, total, _shrink = soften(scores, most, total, factor, True)
+    acc = gl.zeros([64, D], gl.float32, sums_layout(D))
+    return acc, total, most, packed(share, k_tiles.dtype)
+
+
+@gluon_jit
+def attend_block(
+    state,
+    step,
+    turn,
+    start,
+    q_tile,
+    buffers,
+    bars,
+    rows,
+    MASKED: gl.constexpr,
+    CAUSAL: gl.constexpr,
+    MEMBER: gl.constexpr,
+    TURNS: gl.constexpr,
+):
+    """Multiply by a block of keys, and meanwhile the shares of the block before by its values."""
+    acc, total, most, shares = state
+    q_tiles, k_tiles, v_tiles, _o_tiles = buffers
+    _q_full, _q_empty, k_full, k_empty, v_full, v_empty, turns = bars
+    _i, _offset, _nk, factor = rows
+    MEMBERS: gl.constexpr = q_tiles.shape[0]
+    STAGES: gl.constexpr = k_tiles.shape[0]
+    if TURNS:
+        mbarrier.wait(turns.index(MEMBER), turn & 1 ^ (1 if MEMBER == 0 else 0))
+    pending = begin_scores(q_tile, k_tiles, k_full, step)
+    left = left_operand(shares, v_tiles.dtype, v_tiles.shape[2])
+    adding = begin_values(left, v_tiles, v_full, acc, step - 1)
+    if TURNS:
+        mbarrier.arrive(turns.index((MEMBER + 1) % MEMBERS), count=1)
+    scores = warpgroup_mma_wait(1, deps=(pending,))
+    mbarrier.arrive(k_empty.index(step % STAGES), count=1)
+    if MASKED:
+        scores = hide(scores, start, rows, CAUSAL)
+    share, most, total, shrink = soften(scores, most, total, factor, MASKED)
+    before = step - 1
+    # It has completed: ptxas moves no softmax below the end of the products past this branch.
+    mbarrier.wait(v_full.index(before % STAGES), before // STAGES & 1)
+    acc, left = warpgroup_mma_wait(0, deps=(adding, left))
+    mbarrier.arrive(v_empty.index(before % STAGES), count=1)
+    acc = acc * gl.convert_layout(shrink, gl.SliceLayout(1, acc.type.layout))[:, None]
+    return acc, total, most, packed(share, k_tiles.dtype)
+
+
+@gluon_jit
+def end_tile(state, step, lse, o_at, at, o_tile, buffers, bars, nq, i):
+    """Add the product with the first block of values, and store o and the log-sum-exp."""
+    acc, total, most, shares = state
+    _q_tiles, _k_tiles, v_tiles, _o_tiles = buffers
+    _q_full, _q_empty, _k_full, _k_empty, v_full, v_empty, _turns = bars
+    STAGES: gl.constexpr = v_tiles.shape[0]
+    left = left_operand(shares, v_tiles.dtype, v_tiles.shape[2])
+    adding = begin_values(left, v_tiles, v_full, acc, step)
+    acc, left = warpgroup_mma_wait(0, deps=(adding, left))
+    mbarrier.arrive(v_empty.index(step % STAGES), count=1)
+    nothing = total == 0.0
+    total = gl.where(nothing, 1.0, total)
+    norm = gl.where(nothing, float("inf"), most + gl.log2(total))
+    gl.store(lse + i, norm, i < nq)
+    inverse = gl.convert_layout(1.0 / total, gl.SliceLayout(1, acc.type.layout))
+    tma.store_wait(0)
+    thread_barrier()
+    o_tile.store((acc * inverse[:, None]).to(o_tile.dtype))
+    fence_async_shared()
+    tma.async_copy_shared_to_global(o_at, at, o_tile)
+
+
+@gluon_jit
+def attend(
+    lse,
+    o_at,
+    buffers,
+    bars,
+    grid,
+    factor,
+    CAUSAL: gl.constexpr,
+    MEMBER: gl.constexpr,
+    TURNS: gl.constexpr,
+    OWN: gl.constexpr,
+):
+    """Compute 64 rows of o of each tile in a warpgroup."""
+    q_tiles, k_tiles, _v_tiles, o_tiles = buffers
+    q_full, q_empty, _k_full, _k_empty, _v_full, _v_empty, _turns = bars
+    tiles, blocks, heads, _group, offset, nq, nk = grid
+    BN: gl.constexpr = k_tiles.shape[1]
+    BM: gl.constexpr = 64 * q_tiles.shape[0]
+    q_tile = q_tiles.index(MEMBER)
+    phase = 0
+    step = 0
+    turn = 0
+    for tile in range(gl.program_id(0), tiles, gl.num_programs(0)):
+        block, b, h = tile_at(tile, blocks, heads, CAUSAL)
+        first = block * BM + MEMBER * 64
+        i = first + gl.arange(0, 64, gl.SliceLayout(1, sums_layout(BN)))
+        rows = (i, offset, nk, factor)
+        count = key_blocks(block, offset, nk, CAUSAL, BM, BN)
+        clear = nk // BN
+        if CAUSAL:
+            clear = gl.minimum(clear, gl.maximum(0, first + offset + 1) // BN)
+        clear = gl.minimum(clear, count - 1)
+        mbarrier.wait(q_full.index(MEMBER), phase)
+        state = begin_tile(step, (count - 1) * BN, q_tile, buffers, bars, rows, CAUSAL)
+        step += 1
+        for start in range((count - 2) * BN, clear * BN - 1, -BN):
+            state = attend_block(
+                state, step, turn, start, q_tile, buffers, bars, rows, True, CAUSAL, MEMBER, TURNS
+            )
+            step += 1
+            turn += 1
+        for start in range((clear - 1) * BN, -1, -BN):
+            state = attend_block(
+                state, step, turn, start, q_tile, buffers, bars, rows, False, CAUSAL, MEMBER, TURNS
+            )
+            step += 1
+            turn += 1
+        if OWN:
+            mbarrier.arrive(q_empty.index(MEMBER), count=1)
+        of_head = lse + (b * heads + h).to(gl.int64) * nq
+        at, o_tile = [b, h, first, 0], o_tiles.index(MEMBER)
+        end_tile(state, step - 1, of_head, o_at, at, o_tile, buffers, bars, nq, i)
+        if not OWN:
+            tma.store_wait(0)
+            mbarrier.arrive(q_empty.index(MEMBER), count=1)
+        phase ^= 1
+    tma.store_wait(0)
+
+
+# One compilation serves all sizes.
+@gluon_jit(do_not_specialize=["offset", "nq", "nk", "tiles", "blocks", "heads", "group"])
+def forward_hopper_kernel(
+    q_at,
+    k_at,
+    v_at,
+    o_at,
+    lse,
+    factor,
+    offset,
+    nq,
+    nk,
+    tiles,
+    blocks,
+    heads,
+    group,
+    CAUSAL: gl.constexpr,
+    D: gl.constexpr,
+    BN: gl.constexpr,
+    MEMBERS: gl.constexpr,
+    STAGES: gl.constexpr,
+    TURNS: gl.constexpr,
+    OWN: gl.constexpr,
+    REGISTERS: gl.constexpr,
+    LOADER: gl.constexpr,
+):
+    """Allocate shared memory, and divide the work between the warps that load and that compute."""
+    LAYOUT: gl.constexpr = gl.NVMMASharedLayout(128, 16, 2)
+    q_tiles = gl.allocate_shared_memory(q_at.dtype, [MEMBERS, 64, D], LAYOUT)
+    k_tiles = gl.allocate_shared_memory(q_at.dtype, [STAGES, BN, D], LAYOUT)
+    v_tiles = gl.allocate_shared_memory(q_at.dtype, [STAGES, BN, D], LAYOUT)
+    o_tiles = q_tiles
+    if OWN:
+        o_tiles = gl.allocate_shared_memory(q_at.dtype, [MEMBERS, 64, D], LAYOUT)
+    queries = (barriers(MEMBERS, 1), barriers(MEMBERS, 1))
+    keys = (barriers(STAGES, 1), barriers(STAGES, MEMBERS))
+    values = (barriers(STAGES, 1), barriers(STAGES, MEMBERS))
+    buffers = (q_tiles, k_tiles, v_tiles, o_tiles)
+    bars = (queries[0], queries[1], keys[0], keys[1], values[0], values[1], barriers(MEMBERS, 1))
+    fence_async_shared()
+    grid = (tiles, blocks, heads, group, offset, nq, nk)
+    if MEMBERS == 2:
+        gl.warp_specialize(
+            [
+                (attend, (lse, o_at, buffers, bars, grid, factor, CAUSAL, 0, TURNS, OWN)),
+                (attend, (lse, o_at, buffers, bars, grid, factor, CAUSAL, 1, TURNS, OWN)),
+                (load_blocks, (q_at, k_at, v_at, buffers, bars, grid, CAUSAL)),
+            ],
+            [4, 1],
+            [REGISTERS, LOADER],
+        )
+    else:
+        gl.warp_specialize(
+            [
+                (attend, (lse, o_at, buffers, bars, grid, factor, CAUSAL, 0, TURNS, OWN)),
+                (attend, (lse, o_at, buffers, bars, grid, factor, CAUSAL, 1, TURNS, OWN)),
+                (attend, (lse, o_at, buffers, bars, grid, factor, CAUSAL, 2, TURNS, OWN)),
+                (load_blocks, (q_at, k_at, v_at, buffers, bars, grid, CAUSAL)),
+            ],
+            [4, 4, 1],
+            [REGISTERS, REGISTERS, LOADER],
+        )
+
+
+def forward(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: Mask, plan: Plan | None = None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return o (b, h, n_q, d), and the log-sum-exp in base 2 of the scaled scores (b, h, n_q)."""
+    (q,), (k, v) = _plain(q), _plain(k, v)
+    (b, h, nq, d), nk = q.shape, k.shape[2]
+    plan = plan or PLANS[d, mask.causal]
+    o, lse = torch.empty_like(q), torch.empty((b, h, nq), dtype=torch.float32, device=q.device)
+    blocks = triton.cdiv(nq, 64 * plan.members)
+    tiles = blocks * b * h
+    launch, own, loader = REGISTERS[plan.members]
+    forward_hopper_kernel[(programs_for(tiles, plan.persistent, q.device),)](
+        *(descriptor(x, rows) for x, rows in ((q, 64), (k, plan.keys), (v, plan.keys), (o, 64))),
+        lse,
+        mask.scale * LOG2_E,
+        *(mask.offset, nq, nk, tiles, blocks, h, h // k.shape[1]),
+        CAUSAL=mask.causal,
+        D=d,
+        BN=plan.keys,
+        MEMBERS=plan.members,
+        STAGES=plan.stages,
+        TURNS=plan.turns,
+        OWN=d < 256,
+        REGISTERS=own,
+        LOADER=loader,
+        num_warps=4,
+        maxnreg=launch,
+    )
+    return o, lse

@@ -1,0 +1,363 @@
+"""Compute the gradients of attention on Hopper in one pass over the scores, in Gluon.
+
+A program keeps a block of keys and values in shared memory and its dk and dv in registers, and
+reads the queries in blocks. It computes five products for each block, where `_flash.py` computes
+seven: scores and gradients of the shares, transposed so that both are operands in registers for
+dv and dk; and dq, which TMA adds to a sum in fp32 that all programs of a head share. The order of
+these additions differs between runs, and with it the last bits of dq.
+
+One warp loads. Two warpgroups compute together: dv and dk are on the tensor cores while the
+gradients of the scores are computed and dq is written.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from gpuperf.kernels._flash import LOG2_E, Mask, _plain, head_at
+from gpuperf.kernels._gluon import (
+    TensorDescriptor,
+    barriers,
+    builtin,
+    constexpr_function,
+    descriptor,
+    fence_async_shared,
+    gl,
+    gluon_jit,
+    mbarrier,
+    thread_barrier,
+    tma,
+    warpgroup_mma,
+    warpgroup_mma_wait,
+)
+
+from gpuperf.jit import jit, tl, triton
+
+KEYS = 128  # keys of a block
+PADDED = 128  # rows are padded to a multiple of this in `norm` and `sums`
+
+
+class Plan(NamedTuple):
+    """The division of the backward: queries of a block, and blocks in shared memory."""
+
+    queries: int
+    stages: int
+
+
+PLANS = {64: Plan(64, 2), 128: Plan(64, 2)}  # by head dim
+REGISTERS, LOADER = 168, 24  # of a thread at the launch, and in the warp that loads
+
+
+@builtin
+def add_to_global(descriptor, coord, src, _semantic=None):
+    """Add the elements of shared memory to those of a tensor, by TMA."""
+    from triton._C.libtriton import ir
+
+    builder = _semantic.builder
+    coord = _semantic._convert_to_ir_values(coord, require_i64=False)
+    add = ir.DESCRIPTOR_REDUCE_KIND.ADD
+    builder.create_async_tma_reduce(add, descriptor.handle, coord, src.handle)
+
+
+@constexpr_function
+def sums_layout(m, n):
+    """Return the layout of (m, n) sums of eight warps, which divide n between them if m is 64."""
+    warps = [8, 1] if m >= 128 else [4, 2]
+    return gl.NVMMADistributedLayout([3, 0], warps, [16, n // warps[1], 16])
+
+
+@gluon_jit
+def query_range(first, offset, nq, nk, CAUSAL: gl.constexpr, BM: gl.constexpr, BN: gl.constexpr):
+    """Return the first query that a block of keys needs, the first without a mask, and the end."""
+    whole = gl.cdiv(nq, BM) * BM
+    begin = whole * 0
+    clear = whole * 0
+    if CAUSAL:
+        begin = gl.minimum(gl.maximum(0, first - offset) // BM * BM, whole)
+        clear = gl.cdiv(gl.maximum(first + BN - 1 - offset, 0), BM) * BM
+        clear = gl.minimum(gl.maximum(clear, begin), whole)
+    if first + BN > nk:
+        clear = whole
+    return begin, clear, whole
+
+
+@gluon_jit
+def load_queries(tensors, buffers, bars, grid, CAUSAL: gl.constexpr):
+    """Load a block of keys and values, then the blocks of queries and gradients of each head."""
+    q_at, do_at, k_at, v_at, norm_at, sums_at = tensors
+    k_tile, v_tile, q_tiles, do_tiles, norms, sums, _ds_tile, _dq_tile = buffers
+    kv_full, q_full, do_full, empty = bars
+    blocks, heads, group, offset, nq, nk, padded = grid
+    STAGES: gl.constexpr = q_tiles.shape[0]
+    BM: gl.constexpr = q_tiles.shape[1]
+    D: gl.constexpr = q_tiles.shape[2]
+    BN: gl.constexpr = k_tile.shape[0]
+    first = gl.program_id(0) % blocks * BN
+    head = gl.program_id(0) // blocks
+    b, h = head // (heads // group), head % (heads // group)
+    begin, _clear, whole = query_range(first, offset, nq, nk, CAUSAL, BM, BN)
+    mbarrier.expect(kv_full, 2 * BN * D * 2)
+    tma.async_copy_global_to_shared(k_at, [b, h, first, 0], kv_full, k_tile)
+    tma.async_copy_global_to_shared(v_at, [b, h, first, 0], kv_full, v_tile)
+    step = 0
+    for member in range(group):
+        head = h * group + member
+        row = (b * heads + head) * padded
+        for start in range(begin, whole, BM):
+            place, free = step % STAGES, step // STAGES & 1 ^ 1
+            full = q_full.index(place)
+            mbarrier.wait(empty.index(place), free)
+            mbarrier.expect(full, BM * (D * 2 + 4))
+            tma.async_copy_global_to_shared(q_at, [b, head, start, 0], full, q_tiles.index(place))
+            tma.async_copy_global_to_shared(norm_at, [row + start], full, norms.index(place))
+            full = do_full.index(place)
+            mbarrier.expect(full, BM * (D * 2 + 4))
+            tma.async_copy_global_to_shared(do_at, [b, head, start, 0], full, do_tiles.index(place))
+            tma.async_copy_global_to_shared(sums_at, [row + start], full, sums.index(place))
+            step += 1
+
+
+@gluon_jit
+def change_of_scores(share, changing, sums, place, dtype: gl.constexpr):
+    """Return the gradients of the scores, given those of the shares, which are being computed."""
+    drop = sums.index(place).load(gl.SliceLayout(0, share.type.layout))
+    dshare = warpgroup_mma_wait(1, deps=(changing,))
+    return (share * (dshare - drop[None, :])).to(dtype)
+
+
+@gluon_jit
+def add_block(
+    state,
+    step,
+    start,
+    b,
+    head,
+    dq_at,
+    buffers,
+    bars,
+    rows,
+    MASKED: gl.constexpr,
+    CAUSAL: gl.constexpr,
+):
+    """Add the terms of a block of queries to dk, dv and dq."""
+    dkeys, dvalues = state
+    j, offset, nk, factor = rows
+    k_tile, v_tile, q_tiles, do_tiles, norms, sums, ds_tile, dq_tile = buffers
+    _kv_full, q_full, do_full, empty = bars
+    STAGES: gl.constexpr = q_tiles.shape[0]
+    BM: gl.constexpr = q_tiles.shape[1]
+    D: gl.constexpr = q_tiles.shape[2]
+    BN: gl.constexpr = k_tile.shape[0]
+    SCORES: gl.constexpr = sums_layout(BN, BM)
+    COLUMNS: gl.constexpr = gl.SliceLayout(0, SCORES)
+    LEFT: gl.constexpr = gl.DotOperandLayout(0, sums_layout(BN, D), 2)
+    place, full = step % STAGES, step // STAGES & 1
+    none = gl.zeros([BN, BM], gl.float32, SCORES)
+    mbarrier.wait(q_full.index(place), full)
+    queries = q_tiles.index(place)
+    scoring = warpgroup_mma(k_tile, queries.permute((1, 0)), none, use_acc=False, is_async=True)
+    mbarrier.wait(do_full.index(place), full)
+    grads = do_tiles.index(place)
+    changing = warpgroup_mma(v_tile, grads.permute((1, 0)), none, use_acc=False, is_async=True)
+    norm = norms.index(place).load(COLUMNS)
+    scores = warpgroup_mma_wait(1, deps=(scoring,))
+    share = gl.exp2(scores * factor - norm[None, :])
+    if MASKED:
+        i = start + gl.arange(0, BM, COLUMNS)
+        first = gl.minimum(i + offset, nk - 1) if CAUSAL else i * 0 + (nk - 1)
+        share = gl.where(j[:, None] <= first[None, :], share, 0.0)
+    shares = gl.convert_layout(share.to(k_tile.dtype), LEFT)
+    adding_v = warpgroup_mma(shares, grads, dvalues, is_async=True)
+    dscore = change_of_scores(share, changing, sums, place, k_tile.dtype)
+    ds_tile.store(dscore)
+    fence_async_shared()
+    none = gl.zeros([BM, D], gl.float32, sums_layout(BM, D))
+    left = ds_tile.permute((1, 0))
+    adding_q = warpgroup_mma(left, k_tile, none, use_acc=False, is_async=True)
+    dscores = gl.convert_layout(dscore, LEFT)
+    adding_k = warpgroup_mma(dscores, queries, dkeys, is_async=True)
+    dquery, dvalues, shares = warpgroup_mma_wait(1, deps=(adding_q, adding_v, shares))
+    dq_tile.store(dquery)
+    fence_async_shared()
+    add_to_global(dq_at, [b, head, start, 0], dq_tile)
+    dkeys, dscores = warpgroup_mma_wait(0, deps=(adding_k, dscores))
+    # The next block may overwrite dq_tile: TMA has read it, and all warps wait at this arrival.
+    tma.store_wait(0)
+    mbarrier.arrive(empty.index(place), count=1)
+    return dkeys, dvalues
+
+
+@gluon_jit
+def differentiate(dq_at, dk_at, dv_at, buffers, bars, grid, factor, scale, CAUSAL: gl.constexpr):
+    """Compute dk and dv of a block of keys, and add its terms to dq."""
+    k_tile, v_tile, q_tiles, _do_tiles, _norms, _sums, _ds_tile, _dq_tile = buffers
+    kv_full, _q_full, _do_full, _empty = bars
+    blocks, heads, group, offset, nq, nk, _padded = grid
+    BM: gl.constexpr = q_tiles.shape[1]
+    D: gl.constexpr = q_tiles.shape[2]
+    BN: gl.constexpr = k_tile.shape[0]
+    GRADIENTS: gl.constexpr = sums_layout(BN, D)
+    first = gl.program_id(0) % blocks * BN
+    head = gl.program_id(0) // blocks
+    b, h = head // (heads // group), head % (heads // group)
+    begin, clear, whole = query_range(first, offset, nq, nk, CAUSAL, BM, BN)
+    j = first + gl.arange(0, BN, gl.SliceLayout(1, sums_layout(BN, BM)))
+    rows = (j, offset, nk, factor)
+    state = (gl.zeros([BN, D], gl.float32, GRADIENTS), gl.zeros([BN, D], gl.float32, GRADIENTS))
+    mbarrier.wait(kv_full, 0)
+    step = 0
+    for member in range(group):
+        head = h * group + member
+        for start in range(begin, clear, BM):
+            state = add_block(state, step, start, b, head, dq_at, buffers, bars, rows, True, CAUSAL)
+            step += 1
+        for start in range(clear, whole, BM):
+            state = add_block(
+                state, step, start, b, head, dq_at, buffers, bars, rows, False, CAUSAL
+            )
+            step += 1
+    dkeys, dvalues = state
+    thread_barrier()
+    k_tile.store((dkeys * scale).to(k_tile.dtype))
+    v_tile.store(dvalues.to(v_tile.dtype))
+    fence_async_shared()
+    tma.async_copy_shared_to_global(dk_at, [b, h, first, 0], k_tile)
+    tma.async_copy_shared_to_global(dv_at, [b, h, first, 0], v_tile)
+    tma.store_wait(0)
+
+
+# One compilation serves all sizes.
+@gluon_jit(do_not_specialize=["offset", "nq", "nk", "padded", "blocks", "heads", "group"])
+def backward_hopper_kernel(
+    q_at,
+    do_at,
+    k_at,
+    v_at,
+    norm_at,
+    sums_at,
+    dq_at,
+    dk_at,
+    dv_at,
+    factor,
+    scale,
+    offset,
+    nq,
+    nk,
+    padded,
+    blocks,
+    heads,
+    group,
+    CAUSAL: gl.constexpr,
+    D: gl.constexpr,
+    BM: gl.constexpr,
+    BN: gl.constexpr,
+    STAGES: gl.constexpr,
+    LOADER: gl.constexpr,
+):
+    """Allocate shared memory, and divide the work between the warps that load and that compute."""
+    LAYOUT: gl.constexpr = gl.NVMMASharedLayout(128, 16, 2)
+    SUMS: gl.constexpr = gl.NVMMASharedLayout(128, 32, 2)
+    k_tile = gl.allocate_shared_memory(q_at.dtype, [BN, D], LAYOUT)
+    v_tile = gl.allocate_shared_memory(q_at.dtype, [BN, D], LAYOUT)
+    q_tiles = gl.allocate_shared_memory(q_at.dtype, [STAGES, BM, D], LAYOUT)
+    do_tiles = gl.allocate_shared_memory(q_at.dtype, [STAGES, BM, D], LAYOUT)
+    norms = gl.allocate_shared_memory(gl.float32, [STAGES, BM], norm_at.layout)
+    sums = gl.allocate_shared_memory(gl.float32, [STAGES, BM], norm_at.layout)
+    ds_tile = gl.allocate_shared_memory(q_at.dtype, [BN, BM], LAYOUT)
+    dq_tile = gl.allocate_shared_memory(gl.float32, [BM, D], SUMS)
+    buffers = (k_tile, v_tile, q_tiles, do_tiles, norms, sums, ds_tile, dq_tile)
+    of_stages = (barriers(STAGES, 1), barriers(STAGES, 1), barriers(STAGES, 1))
+    bars = (barriers(1, 1).index(0), of_stages[0], of_stages[1], of_stages[2])
+    fence_async_shared()
+    tensors = (q_at, do_at, k_at, v_at, norm_at, sums_at)
+    grid = (blocks, heads, group, offset, nq, nk, padded)
+    gl.warp_specialize(
+        [
+            (differentiate, (dq_at, dk_at, dv_at, buffers, bars, grid, factor, scale, CAUSAL)),
+            (load_queries, (tensors, buffers, bars, grid, CAUSAL)),
+        ],
+        [1],
+        [LOADER],
+    )
+
+
+@jit
+def prepare_kernel(
+    o, do, lse, norm, sums, dq, nq, padded, heads, s_b, s_h, s_n, D: tl.constexpr, BM: tl.constexpr
+):
+    """Compute Σ over d of o ∘ do, pad it and the log-sum-exp, and set the sum dq to 0."""
+    block, bh = tl.program_id(0), tl.program_id(1)
+    i, d = block * BM + tl.arange(0, BM), tl.arange(0, D)
+    at, here = i[:, None].to(tl.int64) * s_n + d[None, :], i[:, None] < nq
+    b, h = bh // heads, bh % heads
+    out = tl.load(head_at(o, b, h, s_b, s_h) + at, here, 0.0).to(tl.float32)
+    grad = tl.load(head_at(do, b, h, s_b, s_h) + at, here, 0.0).to(tl.float32)
+    row, first = bh.to(tl.int64) * padded + i, bh.to(tl.int64) * nq
+    tl.store(sums + row, tl.sum(out * grad, 1))
+    tl.store(norm + row, tl.load(lse + first + i, i < nq, float("inf")))
+    tl.store(dq + (first + i[:, None]) * D + d[None, :], tl.zeros((BM, D), tl.float32), here)
+
+
+@jit
+def finish_kernel(total, dq, scale, nq, heads, s_b, s_h, s_n, D: tl.constexpr, BM: tl.constexpr):
+    """Scale the sum dq and round it."""
+    block, bh = tl.program_id(0), tl.program_id(1)
+    i, d = block * BM + tl.arange(0, BM), tl.arange(0, D)
+    here = i[:, None] < nq
+    value = tl.load(total + (bh.to(tl.int64) * nq + i[:, None]) * D + d[None, :], here, 0.0)
+    to = head_at(dq, bh // heads, bh % heads, s_b, s_h) + i[:, None].to(tl.int64) * s_n + d[None, :]
+    tl.store(to, (value * scale).to(dq.dtype.element_ty), here)
+
+
+def rows_descriptor(x: torch.Tensor, rows: int) -> object:
+    """Return the TMA descriptor of blocks of *rows* numbers of x, which is flat."""
+    layout = gl.NVMMASharedLayout(0, 32, rank=1)
+    return TensorDescriptor(x, list(x.shape), [1], [rows], layout)
+
+
+def backward(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    o: torch.Tensor,
+    do: torch.Tensor,
+    lse: torch.Tensor,
+    mask: Mask,
+    plan: Plan | None = None,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return dq, dk and dv, given the results o and lse of the forward."""
+    (q, o, do), (k, v) = _plain(q, o, do), _plain(k, v)
+    (b, h, nq, d), (hk, nk) = q.shape, k.shape[1:3]
+    plan = plan or PLANS[d]
+    dq, dk, dv = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
+    padded = triton.cdiv(nq, PADDED) * PADDED
+    rows = torch.empty((2, b * h * padded), dtype=torch.float32, device=q.device)
+    total = torch.empty((b, h, nq, d), dtype=torch.float32, device=q.device)
+    strides, heads = q.stride()[:3], (triton.cdiv(padded, 64), b * h)
+    prepare_kernel[heads](o, do, lse, *rows, total, nq, padded, h, *strides, D=d, BM=64)
+    blocks = triton.cdiv(nk, KEYS)
+    of_queries = (descriptor(x, plan.queries) for x in (q, do))
+    of_keys = (descriptor(x, KEYS) for x in (k, v))
+    of_rows = (rows_descriptor(x, plan.queries) for x in rows)
+    results = ((total, plan.queries), (dk, KEYS), (dv, KEYS))
+    sizes = (mask.offset, nq, nk, padded, blocks, h, h // hk)
+    backward_hopper_kernel[(blocks * b * hk,)](
+        *of_queries,
+        *of_keys,
+        *of_rows,
+        *(descriptor(x, n) for x, n in results),
+        mask.scale * LOG2_E,
+        mask.scale,
+        *sizes,
+        CAUSAL=mask.causal,
+        D=d,
+        BM=plan.queries,
+        BN=KEYS,
+        STAGES=plan.stages,
+        LOADER=LOADER,
+        num_warps=8,
+        maxnreg=REGISTERS,
+    )
+    finish_kernel[heads](total, dq, mask.scale, nq, h, *strides, D=d, BM=64)
+    return dq, dk, dv

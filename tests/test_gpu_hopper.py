@@ -1,0 +1,155 @@
+"""Are the Gluon kernels right on a Hopper GPU, at the edges of their tiles and with every plan?"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from gpuperf.kernels import _flash_hopper as forward
+from gpuperf.kernels import _flash_hopper_backward as backward
+from gpuperf.kernels import _matmul_hopper as matmul
+from gpuperf.kernels._flash import Mask
+from gpuperf.kernels._gluon import gl
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(
+        gl is None or not torch.cuda.is_available() or torch.cuda.get_device_capability()[0] != 9,
+        reason="needs a Hopper GPU",
+    ),
+]
+ALIGNED = ("no mask", "lower right", "upper left")
+# batch, query heads, heads that share keys, queries, keys
+SHAPES = (
+    (1, 1, 1, 1, 1),
+    (2, 4, 2, 257, 257),
+    (1, 4, 4, 300, 77),
+    (1, 2, 1, 77, 300),
+    (1, 20, 4, 1024, 1024),
+)
+OTHERS = [
+    (d, forward.Plan(keys, members, stages, turns, persistent))
+    for d, keys, members, stages in ((64, 128, 3, 2), (128, 128, 2, 2), (128, 64, 2, 4))
+    for turns in (False, True)
+    for persistent in (False, True)
+]
+Tensors = dict[str, torch.Tensor]
+
+
+def drawn(shape: tuple[int, ...], d: int, dtype: torch.dtype) -> Tensors:
+    b, h, gqa, nq, nk = shape
+    generator = torch.Generator("cuda").manual_seed(5)
+    sizes = {"q": (b, h, nq, d), "k": (b, h // gqa, nk, d), "v": (b, h // gqa, nk, d)}
+    sizes["do"] = sizes["q"]
+    return {
+        name: torch.randn(size, generator=generator, device="cuda").to(dtype)
+        for name, size in sizes.items()
+    }
+
+
+def mask_of(align: str, given: Tensors) -> Mask:
+    nq, nk, d = given["q"].shape[2], given["k"].shape[2], given["q"].shape[3]
+    return Mask(align != "no mask", nk - nq if align == "lower right" else 0, d**-0.5)
+
+
+def exact(given: Tensors, mask: Mask) -> Tensors:
+    """In float64, by the formulas of the gradients; a query without a key gives 0."""
+    q, k, v, do = (given[name].double() for name in ("q", "k", "v", "do"))
+    group = q.shape[1] // k.shape[1]
+    keys, values = (t.repeat_interleave(group, 1) for t in (k, v))
+    scores = q @ keys.transpose(-1, -2) * mask.scale
+    if mask.causal:
+        i, j = (torch.arange(t.shape[2], device="cuda") for t in (q, k))
+        scores = scores.masked_fill(j > i[:, None] + mask.offset, -math.inf)
+    shares = torch.softmax(scores, -1).nan_to_num(0.0)
+    lse = torch.logsumexp(scores, -1) / math.log(2)
+    o = shares @ values
+    dscores = do @ values.transpose(-1, -2) - (o * do).sum(-1, keepdim=True)
+    dscores = shares * dscores * mask.scale
+
+    def of_keys(x: torch.Tensor) -> torch.Tensor:
+        return x.unflatten(1, (-1, group)).sum(2)
+
+    return {
+        "o": o,
+        "lse": lse.masked_fill(lse.isinf(), math.inf),
+        "dq": dscores @ keys,
+        "dk": of_keys(dscores.transpose(-1, -2) @ q),
+        "dv": of_keys(shares.transpose(-1, -2) @ do),
+    }
+
+
+def assert_close(got: Tensors, want: Tensors, unit: float) -> None:
+    for name, value in got.items():
+        right = want[name]
+        most = right[right.isfinite()].abs().max().item() if right.isfinite().any() else 1.0
+        atol = 4 * unit * max(most, 0.1)
+        torch.testing.assert_close(
+            value.double(), right, rtol=4 * unit, atol=atol, msg=lambda text, n=name: f"{n}: {text}"
+        )
+
+
+@pytest.mark.parametrize("align", ALIGNED)
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("d", [64, 128, 256])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_attention_and_its_gradients_are_those_of_float64(
+    shape: tuple[int, ...], d: int, align: str, dtype: torch.dtype
+) -> None:
+    given = drawn(shape, d, dtype)
+    mask, q, k, v = mask_of(align, given), given["q"], given["k"], given["v"]
+    o, lse = forward.forward(q, k, v, mask)
+    got = {"o": o, "lse": lse}
+    if d < 256:
+        gradients = backward.backward(q, k, v, o, given["do"], lse, mask)
+        got |= dict(zip(("dq", "dk", "dv"), gradients, strict=True))
+    assert_close(got, exact(given, mask), torch.finfo(dtype).eps)
+
+
+@pytest.mark.parametrize(("d", "plan"), OTHERS, ids=str)
+def test_every_plan_of_the_forward_is_right(d: int, plan: Any) -> None:
+    for shape in SHAPES[1:]:
+        given = drawn(shape, d, torch.bfloat16)
+        mask = mask_of("lower right", given)
+        o, lse = forward.forward(given["q"], given["k"], given["v"], mask, plan)
+        assert_close({"o": o, "lse": lse}, exact(given, mask), torch.finfo(torch.bfloat16).eps)
+
+
+@pytest.mark.parametrize("layout", ["b n h d", "with gaps"])
+def test_tensors_may_have_other_strides(layout: str) -> None:
+    given = drawn((2, 4, 2, 200, 200), 64, torch.bfloat16)
+    mask = mask_of("lower right", given)
+    want = exact(given, mask)
+    if layout == "b n h d":
+        given = {n: t.transpose(1, 2).contiguous().transpose(1, 2) for n, t in given.items()}
+    else:
+        given = {n: torch.cat([t, t], -1)[..., :64] for n, t in given.items()}
+    q, k, v = (given[name] for name in ("q", "k", "v"))
+    o, lse = forward.forward(q, k, v, mask)
+    gradients = backward.backward(q, k, v, o, given["do"], lse, mask)
+    got = {"o": o, **dict(zip(("dq", "dk", "dv"), gradients, strict=True))}
+    assert_close(got, want, torch.finfo(torch.bfloat16).eps)
+
+
+def test_all_but_dq_is_the_same_in_every_run() -> None:
+    given = drawn((2, 16, 2, 1000, 1000), 128, torch.bfloat16)
+    mask, q, k, v = mask_of("lower right", given), given["q"], given["k"], given["v"]
+    runs = []
+    for _ in range(10):
+        o, lse = forward.forward(q, k, v, mask)
+        runs.append((o, lse, *backward.backward(q, k, v, o, given["do"], lse, mask)[1:]))
+    for other in runs[1:]:
+        assert all(torch.equal(x, y) for x, y in zip(runs[0], other, strict=True))
+
+
+@pytest.mark.parametrize("tile", matmul.TILES, ids=str)
+@pytest.mark.parametrize("size", [(1, 8, 8), (100, 200, 40), (513, 776, 1000), (2048, 3072, 1024)])
+@pytest.mark.parametrize("splits", [1, 3])
+def test_a_product_is_that_of_float64(tile: Any, size: tuple[int, int, int], splits: int) -> None:
+    m, n, k = size
+    a, b = (torch.randn(s, device="cuda").bfloat16() for s in ((m, k), (k, n)))
+    want = a.double() @ b.double()
+    got = matmul.multiply_by(a, b, tile, splits)().double()
+    torch.testing.assert_close(got, want, rtol=2**-7, atol=2**-9 * k**0.5)
