@@ -12,11 +12,11 @@ import typer
 from typer.core import TyperGroup
 
 from gpuperf.errors import UsageError
-from gpuperf.judge.clerk import Settings
 from gpuperf.judge.isolation import container_command
 from gpuperf.judge.reading import read_task
 from gpuperf.judge.run import Sitting
 from gpuperf.judge.selftest import judge_corpus, rates_table, read_corpus
+from gpuperf.judge.settings import Settings
 from gpuperf.judge.table import verdict_table
 from gpuperf.judge.verdict import Verdict, exit_code, read_verdict, recheck, write_verdict
 from gpuperf.show.render import render

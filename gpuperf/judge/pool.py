@@ -20,12 +20,12 @@ from typing import Any, Literal, TypedDict, Unpack
 import msgspec
 
 from gpuperf.errors import CannotMeasure, GpuperfError, UnknownName, UsageError
-from gpuperf.judge.clerk import Settings
 from gpuperf.judge.evidence import CaseEvidence
 from gpuperf.judge.protocol import Ready, Refused
 from gpuperf.judge.reading import read_task
 from gpuperf.judge.rule import judge_case
 from gpuperf.judge.run import named, verdict_of
+from gpuperf.judge.settings import Settings
 from gpuperf.judge.task import FORMATS, TaskSource
 from gpuperf.judge.verdict import JudgedCase, Verdict
 from gpuperf.model.record import Started

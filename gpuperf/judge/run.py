@@ -16,11 +16,12 @@ from types import TracebackType
 import gpuperf
 from gpuperf.errors import CannotMeasure, UsageError
 from gpuperf.files import read_regular
-from gpuperf.judge.clerk import Clerk, Settings
+from gpuperf.judge.clerk import Clerk
 from gpuperf.judge.environment import worker_environment
 from gpuperf.judge.reading import LARGEST, read_submission
 from gpuperf.judge.rule import judge_case
 from gpuperf.judge.seat import ANSWERS, SEAT
+from gpuperf.judge.settings import Settings
 from gpuperf.judge.task import TaskCase, TaskSource
 from gpuperf.judge.verdict import JudgedCase, Named, Verdict, conclude
 from gpuperf.run.forking import ForkServer
@@ -51,7 +52,7 @@ class Sitting:
                 (None,),
                 self._settings.debug,
                 modules=(SEAT, ANSWERS),
-                environment=worker_environment(folder),
+                environment=worker_environment(folder, self._settings.gpu),
             )
             self._held.callback(self._server.close)
             self._server.refused()  # starts it, before a clerk counts the processes that it ends

@@ -17,9 +17,11 @@ from typing import Literal
 
 from gpuperf.errors import CannotMeasure, UsageError
 from gpuperf.gate.calibration import bound
-from gpuperf.judge.clerk import Clerk, Settings
+from gpuperf.judge.clerk import Clerk
+from gpuperf.judge.fact import Status
 from gpuperf.judge.reading import read_task, read_text
-from gpuperf.judge.rule import Status, judge_case
+from gpuperf.judge.rule import judge_case
+from gpuperf.judge.settings import Settings
 from gpuperf.judge.task import Submission
 from gpuperf.show.table import Column, Mood, Table, fill, notes_of
 

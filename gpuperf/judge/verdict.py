@@ -12,7 +12,8 @@ from typing import Literal
 from gpuperf.errors import UsageError
 from gpuperf.files import read_regular, write_atomically
 from gpuperf.judge.evidence import CaseEvidence, Grade
-from gpuperf.judge.rule import EXIT_CODES, ORDER, Judgement, Status, judge_case
+from gpuperf.judge.fact import Status
+from gpuperf.judge.rule import EXIT_CODES, ORDER, Judgement, judge_case
 from gpuperf.judge.score import Score
 from gpuperf.judge.task import Format
 from gpuperf.model.codec import decode, encode

@@ -138,7 +138,10 @@ def _difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
 def _globals() -> dict[str, dict[str, Any]]:
     """Return what the names in `time`, `torch.cuda` and gpuperf's modules stand for, by module."""
     modules = [time, torch.cuda, *(m for n, m in list(sys.modules.items()) if _is_ours(n))]
-    return {module.__name__: dict(vars(module)) for module in modules if module is not None}
+    found = {module.__name__: dict(vars(module)) for module in modules if module is not None}
+    for kind in (torch.cuda.Event, torch.cuda.Stream):
+        found[f"torch.cuda.{kind.__name__}"] = dict(vars(kind))
+    return found
 
 
 def _replaced(

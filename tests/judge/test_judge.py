@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from command_line import SAXPY, CommandLine
 
-from gpuperf.judge.clerk import Clerk, Settings
+from gpuperf.judge.clerk import Clerk
+from gpuperf.judge.settings import Settings
 from gpuperf.judge.reading import read_task
 from gpuperf.judge.rule import judge_case
 from gpuperf.judge.selftest import ACCUSED, Outcome, Sample, rates_table, read_corpus
