@@ -10,19 +10,19 @@ import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
-from gpuperf.errors import CannotMeasure, WorkloadError
+from gpuperf.errors import CannotMeasure
 from gpuperf.files import read_regular
 from gpuperf.judge import tree
 from gpuperf.judge.device_trial import result_bytes
+from gpuperf.judge.ending import failed, fault_of_task, make_file
 from gpuperf.judge.environment import worker_environment
-from gpuperf.judge.evidence import CaseEvidence, Counted, Failure, Hardware, Restrictions
+from gpuperf.judge.evidence import CaseEvidence, Counted, Hardware, Restrictions
 from gpuperf.judge.plan import slot_count
 from gpuperf.judge.protocol import (
     Build,
@@ -57,7 +57,6 @@ from gpuperf.run.forking import ForkServer
 LARGEST = 16 << 20  # bytes of a reference
 MEMORY_FILES = Path("/dev/shm")
 PAGE = 4096
-SPARE = 4  # times the bytes of all slots that must be free there
 
 
 @dataclass
@@ -114,7 +113,7 @@ class Clerk:
             self._answers = launch(
                 ANSWERS,
                 str(self._folder),
-                worker_environment(str(self._folder), self.settings.gpu),
+                worker_environment(str(self._folder), self.settings.may_use_gpu),
                 FromAnswers,
                 self.settings.debug,
                 self.server,
@@ -126,7 +125,10 @@ class Clerk:
                 request = Load(self.task, self.case, self._seed, self.settings.device)
                 self._loaded = ask(self._answers, request, START_S)
             except Ended as ended:
-                raise _fault_of_task(ended) from None
+                raise fault_of_task(ended) from None
+            opened = self._loaded.opened if self._loaded else None
+            if opened is not None and opened.device.kind == "rocm":
+                raise CannotMeasure("the judge knows NVIDIA GPUs and CPUs", "--device cpu")
         return self._loaded
 
     def judge(self, submission: Submission) -> CaseEvidence:
@@ -186,13 +188,13 @@ class Clerk:
             try:
                 evidence = replace(evidence, restrictions=self._import(seat, submission, folder))
             except Ended as ended:
-                return _failed(evidence, ended, "compile-error")
+                return failed(evidence, ended, "compile-error")
             secret = int.from_bytes(os.urandom(8))  # drawn after the submission was imported
             shared = self._share_all(folder, others)
             try:
                 self._build(seat, folder, shared, 0)
             except Ended as ended:
-                return _failed(evidence, ended, "crashed")
+                return failed(evidence, ended, "crashed")
             references = tuple(reference for reference, _ in others)
             bench = Bench(
                 self._answers,
@@ -212,8 +214,19 @@ class Clerk:
                 self._dismiss("reference")
             return evidence
 
+    @property
+    def _device(self) -> str:
+        """The device that the answers' worker has opened."""
+        opened = self.load().opened
+        cpu = opened is None or opened.device.kind == "cpu"
+        return "cpu" if cpu or opened is None else f"cuda:{opened.device.index}"
+
+    @property
+    def _gpu(self) -> bool:
+        return self._device != "cpu"
+
     def _hardware(self, loaded: Loaded) -> Hardware | None:
-        if not self.settings.gpu:
+        if not self._gpu:
             return None
         facts = loaded.opened.device if loaded.opened else None
         return Hardware(
@@ -221,6 +234,7 @@ class Clerk:
             l2_bytes=float(facts.l2_bytes or 0) if facts else 0.0,
             needed_bytes=loaded.needed,
             result_bytes=float(sum(spec.bytes for spec in loaded.results)),
+            probe_s=loaded.probe_s,
         )
 
     def _placed(self, hardware: Hardware | None) -> Hardware | None:
@@ -232,15 +246,15 @@ class Clerk:
 
     def _slot_count(self) -> int:
         loaded = self.load()
-        extra = result_bytes(loaded.results) if self.settings.gpu else 0
-        return slot_count(loaded.inputs.size + extra, self.settings.gpu)
+        extra = result_bytes(loaded.results) if self._gpu else 0
+        return slot_count(loaded.inputs.size + extra, self._gpu)
 
     def _share_all(self, folder: Path, others: Sequence[tuple[Seat, Path]]) -> Shared:
         """Share slots with all seats, and build the references; on a GPU by its own memory, or by
         files where the driver shares none. Raises: CannotMeasure."""
         assert self._answers is not None
         folders = (folder, *(place for _, place in others))
-        for on_device in (True, False) if self.settings.gpu and not self._staged else (False,):
+        for on_device in (True, False) if self._gpu and not self._staged else (False,):
             request = self._share(folders, on_device)
             try:
                 shared = ask(self._answers, request, self.settings.deadline_s)
@@ -251,7 +265,7 @@ class Clerk:
                     self._build(reference, place, shared, number)
             except Ended as ended:
                 if not on_device or ended.failure == "oom":
-                    raise _fault_of_task(ended) from None
+                    raise fault_of_task(ended) from None
                 self._staged = str(ended)
             else:
                 made: Shared = shared
@@ -276,21 +290,24 @@ class Clerk:
         """Make the files that the seats in *folders* and the answers' worker share."""
         loaded = self.load()
         count = self._slot_count()
-        spread = 1 if self.settings.gpu else LARGEST_SPREAD
+        spread = 1 if self._gpu else LARGEST_SPREAD
         size = (count // 3 + 2) * spread * (result_bytes(loaded.results) + PAGE)
         for folder in folders:
-            _make_file(folder / WEIGHTS, loaded.state.size)
+            make_file(folder / WEIGHTS, loaded.state.size)
             if not on_device:
-                _make_file(folder / SLOTS, count * loaded.inputs.size)
-        results = self._memory / "results"
+                make_file(folder / SLOTS, count * loaded.inputs.size)
+        results, theirs = self._memory / "results", self._memory / "results-of-references"
         if not on_device:
-            _make_file(results, size)
+            make_file(results, size)
+        if self._gpu and not on_device:
+            make_file(theirs, size)
         return Share(
             tuple(str(folder / SLOTS) for folder in folders),
             tuple(str(folder / WEIGHTS) for folder in folders),
             str(results),
             size,
             count,
+            str(theirs),
             on_device,
         )
 
@@ -305,7 +322,7 @@ class Clerk:
                 seat.hello()
                 self._import(seat, Submission(self.task.reference), folder)
             except Ended as ended:
-                raise _fault_of_task(ended) from None
+                raise fault_of_task(ended) from None
         return self._references[side, process], folder
 
     @contextmanager
@@ -333,7 +350,7 @@ class Clerk:
         connection = launch(
             SEAT,
             str(scratch),
-            worker_environment(str(scratch), self.settings.gpu),
+            worker_environment(str(scratch), self.settings.may_use_gpu),
             FromSeat,
             self.settings.debug,
             self.server,
@@ -353,7 +370,7 @@ class Clerk:
             isolation,
             str(scratch),
             str(folder),
-            self.settings.device,
+            self._device,
         )
         imported = seat.ask(request)
         if not isinstance(imported, Imported):
@@ -373,30 +390,7 @@ class Clerk:
                 str(folder / WEIGHTS),
                 count,
                 self._seed,
-                shared.results,
+                shared.others if number else shared.results,
                 size,
             )
         )
-
-
-def _make_file(path: Path, size: int) -> None:
-    """Make a file of *size* zeros for this user alone. Raises: CannotMeasure without room."""
-    room = shutil.disk_usage(path.parent).free
-    if SPARE * size > room + size:
-        raise CannotMeasure(f"{path.parent} has no room for {size >> 20} MiB of inputs")
-    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
-    os.truncate(handle, size)
-    os.close(handle)
-
-
-def _failed(evidence: CaseEvidence, ended: Ended, error: Failure) -> CaseEvidence:
-    """Return *evidence* with the failure of the submission; *error* is that of an exception."""
-    known: Mapping[str, Failure] = {"timeout": "timeout", "oom": "oom", "crashed": "crashed"}
-    return replace(evidence, failure=known.get(ended.failure, error), reason=str(ended))
-
-
-def _fault_of_task(ended: Ended) -> CannotMeasure:
-    hint = "run the reference by itself, or give --debug to see what it prints"
-    kind: Any = WorkloadError if ended.failure == "load" else CannotMeasure
-    fault: CannotMeasure = kind(f"the reference cannot be judged by: {ended}", hint)
-    return fault

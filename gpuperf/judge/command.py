@@ -65,7 +65,7 @@ Processes = Annotated[
 
 
 @judge.command(FILE)
-@opt.takes("deadline", "verbose", deadline=60.0)
+@opt.takes("device", "deadline", "verbose", deadline=60.0)
 def judge_one(
     options: opt.Options,
     submission: Annotated[
@@ -112,6 +112,7 @@ def judge_one(
         options.deadline,
         bool(os.environ.get("GPUPERF_DEBUG")),
         compiled=compiled,
+        device=options.device,
     )
     with Sitting(against, task, settings) as sitting:
         verdict = sitting.judge(submission, say)

@@ -17,6 +17,8 @@ from gpuperf.model.kernelname import COMPUTING, kind_of
 
 LATE_S, LATE_SHARE = 10e-6, 0.02  # work after the end of the stream: seconds, and share of the work
 RESTLESS_S, CALM_S = 3e-3, 1.5e-3  # seconds with traffic in a pause: of a cheat, and of the control
+# A read of another process after a window, while that process's own context is not the last one.
+LEAST_PROBES, PROBE_TIMES, PROBE_S = 5, 3.0, 2e-3
 UNEVEN = 0.1  # share of the time in kernels that only some calls run
 WORKED = 1.5  # times that recorded calls may work longer than timed calls take
 WORKED_S = 3e-4  # ... and seconds of a window
@@ -33,6 +35,7 @@ def device_facts(evidence: CaseEvidence, hardware: Hardware) -> Iterator[Fact]:
     """Yield every check of what was observed of a GPU."""
     yield _stream(hardware)
     yield _pause(hardware)
+    yield _rest(hardware)
     yield _work(evidence, hardware)
     yield _collect(evidence, hardware)
     yield _kernels(hardware)
@@ -86,6 +89,19 @@ def _pause(hardware: Hardware) -> Fact:
         f"{mine[0].pause_s * 1e3:.0f} ms after the windows"
     )
     return fact("pause", not (calm and busy > RESTLESS_S), busy, RESTLESS_S, text, "cheat")
+
+
+def _rest(hardware: Hardware) -> Fact:
+    """Check that a read by another process is as fast after the windows as on an idle device."""
+    if len(hardware.probes) < LEAST_PROBES or not hardware.probe_s:
+        return unavailable("rest", "the device was not probed after the windows")
+    seen = statistics.median(hardware.probes)
+    bound = PROBE_TIMES * hardware.probe_s + PROBE_S
+    text = (
+        f"after its windows the device was busy: a read by another process took "
+        f"{seen * 1e3:.2f} ms, and {hardware.probe_s * 1e3:.2f} ms before"
+    )
+    return fact("rest", seen <= bound, seen, bound, text, "cheat")
 
 
 def _call_s(evidence: CaseEvidence, side: Side) -> float | None:

@@ -26,6 +26,7 @@ from gpuperf.judge.protocol import (
     Watch,
     Watched,
     Withdraw,
+    Withdrawn,
 )
 from gpuperf.judge.seat import Ended, Refusal, Returned, Seat
 from gpuperf.judge.task import Side
@@ -53,6 +54,7 @@ class DeviceTrial:
     recorded: list[RecordedWindow] = field(default_factory=list)
     seen: list[SeenWindow] = field(default_factory=list)
     collected: list[CollectTime] = field(default_factory=list)
+    probes: list[float] = field(default_factory=list)
     missing: dict[str, str] = field(default_factory=dict)
 
     def added_to(self, hardware: Hardware, sides: Sequence[Side]) -> Hardware:
@@ -64,6 +66,7 @@ class DeviceTrial:
             seen=(*hardware.seen, *self.seen),
             collected=(*hardware.collected, *self.collected),
             counted=counted,
+            probes=(*hardware.probes, *self.probes),
             missing={**hardware.missing, **self.missing},
         )
 
@@ -103,8 +106,10 @@ class DeviceTrial:
             else:
                 kept.append((index, self._placed(len(kept))))
         slots = tuple(each.order[index] for index, _ in kept)
-        if self.inputs == "shared" and not self.aliases:
-            self.ask(Withdraw(slots))
+        probe = self.inputs == "staged" or self.aliases
+        withdrawn = self.ask(Withdraw(slots, probe))
+        assert isinstance(withdrawn, Withdrawn)
+        self.probes.append(withdrawn.probe_s)
         if kept:
             self._collect(seat, each, number, tuple(kept), slots)
         return kept, refused

@@ -157,7 +157,8 @@ class Hardware:
 
     `needed_bytes` are those of the inputs of a call that must be read, without zeros, `l2_bytes`
     the size of the L2. `inputs` says how inputs reached a seat: `shared` memory of the device that
-    another process writes, or `staged` by the seat's own process.
+    another process writes, or `staged` by the seat's own process. `probe_s` are the seconds of a
+    read by another process before any submission ran, and `probes` those after its windows.
     """
 
     device: str
@@ -165,6 +166,8 @@ class Hardware:
     l2_bytes: float = 0.0
     needed_bytes: float = 0.0
     result_bytes: float = 0.0
+    probe_s: float = 0.0
+    probes: tuple[float, ...] = ()
     recorded: tuple[RecordedWindow, ...] = ()
     seen: tuple[SeenWindow, ...] = ()
     collected: tuple[CollectTime, ...] = ()

@@ -74,6 +74,7 @@ class Conditions(TypedDict, total=False):
     isolation: IsolationName
     deadline_s: float
     compiled: bool
+    device: str
 
 
 class Judge:
@@ -93,6 +94,7 @@ class Judge:
       processes of the judge.
     - A submission may compute for `deadline_s` seconds at a time (60).
     - `compiled=True` times torch.compile of the reference too.
+    - `device` is `auto` (the default: the first GPU, else the CPU), `cuda:0` or `cpu`.
 
     Raises: UsageError.
     """
@@ -128,6 +130,7 @@ class Judge:
             deadline_s,
             started=started,
             compiled=conditions.get("compiled", False),
+            device=conditions.get("device", "auto"),
         )
         self._named = named(
             self._against if self._against.is_file() else Path(self._task.reference)

@@ -65,7 +65,8 @@ class Load(msgspec.Struct, tag="load", frozen=True):
 class Loaded(msgspec.Struct, tag="loaded", frozen=True):
     """The task as loaded: layouts of inputs, weights and results, the kinds of its values, whether
     the reference returns memory of its inputs, and the device with its fingerprint. `needed` are
-    the bytes of a call's inputs that are not zero."""
+    the bytes of a call's inputs that are not zero, and `probe_s` the seconds in which a device
+    without other work reads a known number of bytes."""
 
     inputs: Layout
     state: Layout
@@ -78,6 +79,7 @@ class Loaded(msgspec.Struct, tag="loaded", frozen=True):
     aliases: bool = False
     opened: Opened | None = None
     needed: float = 0.0
+    probe_s: float = 0.0
 
 
 class Share(msgspec.Struct, tag="share", frozen=True):
@@ -91,15 +93,17 @@ class Share(msgspec.Struct, tag="share", frozen=True):
     results: str
     results_bytes: int
     count: int
+    others: str = ""
     on_device: bool = False
 
 
 class Shared(msgspec.Struct, tag="shared", frozen=True):
-    """The places of slots, one a seat, and of results; `missing` says why the device shares no
-    memory, if it was asked to."""
+    """The places of slots, one a seat, and of the submission's results and of the references';
+    `missing` says why the device shares no memory, if it was asked to."""
 
     slots: tuple[str, ...] = ()
     results: str = ""
+    others: str = ""
     missing: str = ""
 
 
@@ -129,9 +133,16 @@ class Unwatch(msgspec.Struct, tag="unwatch", frozen=True):
 
 class Withdraw(msgspec.Struct, tag="withdraw", frozen=True):
     """Request to keep the contents of these slots of the submission as they are now, and to replace
-    the contents of all by zeros."""
+    the contents of all by zeros; with *probe*, only to time the device."""
 
     slots: tuple[int, ...]
+    probe: bool = False
+
+
+class Withdrawn(msgspec.Struct, tag="withdrawn", frozen=True):
+    """The seconds that the device took to read a known number of bytes right after the request."""
+
+    probe_s: float
 
 
 class Release(msgspec.Struct, tag="release", frozen=True):
@@ -275,4 +286,4 @@ class Refused(msgspec.Struct, tag="refused", frozen=True):
 ToSeat = Import | Build | Window | Fetch | Collect | Count
 FromSeat = Imported | Ready | Done | Counts | Refused
 ToAnswers = Load | Share | Fill | Check | Watch | Unwatch | Release | Withdraw
-FromAnswers = Loaded | Ready | Checked | Shared | Watched | Refused
+FromAnswers = Loaded | Ready | Checked | Shared | Watched | Withdrawn | Refused

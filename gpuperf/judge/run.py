@@ -52,7 +52,7 @@ class Sitting:
                 (None,),
                 self._settings.debug,
                 modules=(SEAT, ANSWERS),
-                environment=worker_environment(folder, self._settings.gpu),
+                environment=worker_environment(folder, self._settings.may_use_gpu),
             )
             self._held.callback(self._server.close)
             self._server.refused()  # starts it, before a clerk counts the processes that it ends
@@ -132,10 +132,16 @@ def verdict_of(
             reason="",
             grade="C",
             cases=cases,
-            machine={"system": platform.platform(), "processor": platform.machine()},
+            machine=_machine(cases),
             took_s=round(took_s, 3),
         )
     )
+
+
+def _machine(cases: tuple[JudgedCase, ...]) -> dict[str, str]:
+    gpus = {case.evidence.hardware.device for case in cases if case.evidence.hardware}
+    gpu = {"gpu": ", ".join(sorted(gpus))} if gpus else {}
+    return {"system": platform.platform(), "processor": platform.machine(), **gpu}
 
 
 def named(path: Path) -> Named:

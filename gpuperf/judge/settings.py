@@ -11,7 +11,7 @@ from gpuperf.model.record import Started
 class Settings:
     """How submissions are judged: the isolation, the number of processes, the longest silence of a
     worker in seconds, whether to show what workers print, how workers start, whether
-    torch.compile of the reference is timed too, and the device.
+    torch.compile of the reference is timed too, and the device (`auto`, `cuda:0`, `cpu`).
 
     A forked worker is a fork of a process that has imported torch and runs no submission.
     """
@@ -25,6 +25,6 @@ class Settings:
     device: str = "cpu"
 
     @property
-    def gpu(self) -> bool:
-        """Whether the device is a GPU."""
+    def may_use_gpu(self) -> bool:
+        """Whether the device may be a GPU."""
         return self.device != "cpu"

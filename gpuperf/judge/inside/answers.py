@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import time
 from typing import Any
 
 import torch
@@ -42,6 +43,7 @@ from gpuperf.judge.protocol import (
     Watch,
     Watched,
     Withdraw,
+    Withdrawn,
 )
 from gpuperf.measure.checks import dtype_name
 from gpuperf.measure.deviation import WrongResult
@@ -137,11 +139,12 @@ class Answers:
             aliases,
             Opened(*fingerprint_of(device, Meter())),
             sum(_nonzero_bytes(tensor) for tensor in tensors),
+            min(self._probe() for _ in range(PROBES)),
         )
 
     def _share(self, request: Share) -> Shared:
         assert self._layout is not None
-        shared = Shared(request.slots, request.results)
+        shared = Shared(request.slots, request.results, request.others)
         if request.on_device:
             try:
                 shared = self._shared(request)
@@ -164,13 +167,13 @@ class Answers:
     def _shared(self, request: Share) -> Shared:
         """Allocate memory of the device for results and for the slots of each seat, once."""
         assert self._layout is not None
-        if not self._places:
+        while len(self._places) < 2:  # no answer is ever in memory that the submission can read
             self._places.append(allocate(request.results_bytes, self._device))
         size = self._layout.size * request.count
-        while len(self._places) <= len(request.slots):
+        while len(self._places) < 2 + len(request.slots):
             self._places.append(allocate(size, self._device))
-        places = [place for _, place in self._places]
-        return Shared(tuple(places[1 : len(request.slots) + 1]), places[0])
+        results, others, *slots = [place for _, place in self._places]
+        return Shared(tuple(slots[: len(request.slots)]), results, others)
 
     def _fill(self, request: Fill) -> Ready:
         for contents in request.contents:
@@ -181,17 +184,25 @@ class Answers:
             for slots in self._slots:
                 slots.write(contents.slot, tensors)
         self._withdrawn = {}
-        if self._flushed is not None:
-            self._flushed.sum().item()  # lines that are clean, in place of those just written
+        self._probe()  # fills the L2 with lines that are clean, in place of those just written
         return Ready()
 
-    def _withdraw(self, request: Withdraw) -> Ready:
+    def _probe(self) -> float:
+        """Return the seconds in which the device reads three times the size of its L2: long ones
+        while another process has work on it."""
+        if self._flushed is None:
+            return 0.0
+        began = time.perf_counter()
+        self._flushed.sum().item()
+        return time.perf_counter() - began
+
+    def _withdraw(self, request: Withdraw) -> Withdrawn:
         """Keep what the call left of some contents, and replace the contents of all by zeros."""
-        slots = self._slots[0]
-        self._withdrawn = {slot: slots.part(slot).clone() for slot in request.slots}
-        slots.memory.zero_()
-        torch.cuda.synchronize(self._device)
-        return Ready()
+        if not request.probe:
+            slots = self._slots[0]
+            self._withdrawn = {slot: slots.part(slot).clone() for slot in request.slots}
+            slots.memory.zero_()
+        return Withdrawn(self._probe())
 
     def _watch(self, request: Watch | Unwatch | Release) -> Ready | Watched:
         if isinstance(request, Unwatch):
@@ -256,6 +267,7 @@ class Answers:
 
 CPU = torch.device("cpu")
 FLUSHED_L2_SIZES, LARGEST_L2 = 3, 128 << 20
+PROBES = 10
 LEAST_REPLAYED = 16  # elements of a result that two contents do not share by chance
 NARROW = "answers are in the reference's own dtype: it does not run in float64"
 
