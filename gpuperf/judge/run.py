@@ -27,6 +27,26 @@ from gpuperf.judge.verdict import JudgedCase, Named, Verdict, conclude
 from gpuperf.run.forking import ForkServer
 
 
+@contextmanager
+def serving(settings: Settings) -> Iterator[ForkServer | None]:
+    """Provide the server of forks for workers of the judge; None where each imports torch itself.
+
+    It starts before a clerk counts the processes that it ends.
+    """
+    if settings.started != "forked":
+        yield None
+        return
+    folder = tempfile.mkdtemp(prefix="gpuperf-judge-")
+    environment = worker_environment(folder, settings.may_use_gpu)
+    server = ForkServer((None,), settings.debug, modules=(SEAT, ANSWERS), environment=environment)
+    try:
+        server.refused()
+        yield server
+    finally:
+        server.close()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
 class Sitting:
     """Judges submissions against one task; a context manager.
 
@@ -45,17 +65,7 @@ class Sitting:
         self._clerks: dict[str, Clerk] = {}
 
     def __enter__(self) -> Sitting:
-        if self._settings.started == "forked":
-            folder = tempfile.mkdtemp(prefix="gpuperf-judge-")
-            self._held.callback(shutil.rmtree, folder, ignore_errors=True)
-            self._server = ForkServer(
-                (None,),
-                self._settings.debug,
-                modules=(SEAT, ANSWERS),
-                environment=worker_environment(folder, self._settings.may_use_gpu),
-            )
-            self._held.callback(self._server.close)
-            self._server.refused()  # starts it, before a clerk counts the processes that it ends
+        self._server = self._held.enter_context(serving(self._settings))
         return self
 
     def __exit__(
