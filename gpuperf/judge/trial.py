@@ -131,7 +131,8 @@ class Trial:
         rounds = plan.recorded_rounds()
         for each in rounds:
             self._round(each)
-        if self.process:
+        cost = self.bench.loaded.cost
+        if self.process or cost is None or not cost.flops:
             return
         self._ask_answers(Fill(rounds[-1].contents))
         slot = rounds[-1].order[0]

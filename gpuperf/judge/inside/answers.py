@@ -202,6 +202,7 @@ class Answers:
             slots = self._slots[0]
             self._withdrawn = {slot: slots.part(slot).clone() for slot in request.slots}
             slots.memory.zero_()
+            torch.cuda.synchronize(self._device)
         return Withdrawn(self._probe())
 
     def _watch(self, request: Watch | Unwatch | Release) -> Ready | Watched:

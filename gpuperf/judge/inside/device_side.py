@@ -24,6 +24,7 @@ from gpuperf.measure.recording.records import DeviceRecord
 from gpuperf.measure.recording.session import CannotRecord, open_recorder
 from gpuperf.model.metrics import TENSOR, VECTOR, sum_up
 
+FP32 = {name: groups for name, groups in VECTOR.items() if name.startswith("fp32_")}
 MOST_NAMES, LONGEST_NAME = 64, 200
 
 # Bound before a submission is imported, which may replace the names.
@@ -35,7 +36,7 @@ class DeviceSide:
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
-        self.wait = synchronizer(device)
+        self.wait = _checked(synchronizer(device))
         self._mark = marker(device)
         self._slots: Slots | None = None
         self._file: Slots | None = None
@@ -119,10 +120,21 @@ class DeviceSide:
         try:
             library = ctypes.CDLL(str(find_library()))
             index = self.device.index or 0
-            kernels, _ = count_kernels(Cupti(library), index, run, {**TENSOR, **VECTOR})
+            kernels, _ = count_kernels(Cupti(library), index, run, {**TENSOR, **FP32})
         except (NoCounters, RuntimeError, OSError) as error:
             return Counts(missing=f"the counters of kernels: {first_line(error)}")
         return Counts(Counted(side, dict(sum_up(kernels)), len(kernels)))
+
+
+def _checked(wait: Callable[[], int]) -> Callable[[], None]:
+    """Return *wait*, which raises RuntimeError for the error of the device that it returns."""
+
+    def checked() -> None:
+        result = wait()
+        if result:
+            raise RuntimeError(f"the device has failed (CUDA error {result})")
+
+    return checked
 
 
 def _busy_s(records: Sequence[DeviceRecord]) -> float:
