@@ -23,7 +23,7 @@ from gpuperf.judge.device_trial import result_bytes
 from gpuperf.judge.ending import failed, fault_of_task, make_file
 from gpuperf.judge.environment import worker_environment
 from gpuperf.judge.evidence import CaseEvidence, Counted, Hardware, Restrictions
-from gpuperf.judge.plan import slot_count
+from gpuperf.judge.plan import most_audits, slot_count
 from gpuperf.judge.protocol import (
     Build,
     FromAnswers,
@@ -249,6 +249,12 @@ class Clerk:
         extra = result_bytes(loaded.results) if self._gpu else 0
         return slot_count(loaded.inputs.size + extra, self._gpu)
 
+    def _results_bytes(self) -> int:
+        """Return the bytes of all audited results of a window."""
+        spread = 1 if self._gpu else LARGEST_SPREAD
+        size = spread * (result_bytes(self.load().results) + PAGE)
+        return (most_audits(self._slot_count()) + 1) * size
+
     def _share_all(self, folder: Path, others: Sequence[tuple[Seat, Path]]) -> Shared:
         """Share slots with all seats, and build the references; on a GPU by its own memory, or by
         files where the driver shares none. Raises: CannotMeasure."""
@@ -290,8 +296,7 @@ class Clerk:
         """Make the files that the seats in *folders* and the answers' worker share."""
         loaded = self.load()
         count = self._slot_count()
-        spread = 1 if self._gpu else LARGEST_SPREAD
-        size = (count // 3 + 2) * spread * (result_bytes(loaded.results) + PAGE)
+        size = self._results_bytes()
         for folder in folders:
             make_file(folder / WEIGHTS, loaded.state.size)
             if not on_device:
@@ -380,7 +385,6 @@ class Clerk:
     def _build(self, seat: Seat, folder: Path, shared: Shared, number: int) -> None:
         loaded = self.load()
         count = self._slot_count()
-        size = (count // 3 + 2) * (result_bytes(loaded.results) + PAGE)
         seat.ask(
             Build(
                 loaded.inputs,
@@ -391,6 +395,6 @@ class Clerk:
                 count,
                 self._seed,
                 shared.others if number else shared.results,
-                size,
+                self._results_bytes(),
             )
         )

@@ -53,6 +53,16 @@ def slot_count(size: int, gpu: bool = False) -> int:
     return max(LEAST_SLOTS, min(most, total // size))
 
 
+def most_audits(slots: int) -> int:
+    """Return the largest number of audited results of a window."""
+    return math.ceil(AUDITED * most_calls(slots))
+
+
+def most_calls(slots: int) -> int:
+    """Return the largest number of calls of a window: other slots keep earlier contents."""
+    return max(1, slots * 3 // 4)
+
+
 @dataclass
 class Plan:
     """The rounds of one process, drawn from a secret. `call_s` is the time of one call, once the
@@ -95,7 +105,7 @@ class Plan:
 
     def _many(self) -> int:
         """Draw the number of calls of a window."""
-        most = max(1, self.slots * 3 // 4)
+        most = most_calls(self.slots)
         least = max(1, self.slots // 2)
         if self.call_s is None:
             return max(1, self.slots // 3)
