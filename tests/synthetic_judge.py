@@ -6,12 +6,24 @@ import random
 from dataclasses import replace
 from typing import Any
 
-from gpuperf.judge.evidence import Audit, CaseEvidence, IdleTime, WindowTime
+from gpuperf.judge.evidence import (
+    Audit,
+    CaseEvidence,
+    CollectTime,
+    Counted,
+    Hardware,
+    IdleTime,
+    Ran,
+    RecordedWindow,
+    SeenWindow,
+    WindowTime,
+)
 from gpuperf.judge.rule import judge_case
 from gpuperf.judge.task import Side
 from gpuperf.judge.verdict import JudgedCase, Named, Verdict, conclude
 
 CALLS = 16
+L2, NEEDED = 50e6, 64e6  # bytes of an L2, and those that a call must read
 
 
 def window(
@@ -44,6 +56,50 @@ def evidence(
             audits=tuple(Audit(slot, "nominal", 1e-7, 1e-6) for slot in range(20)),
             windows=tuple(windows),
             idles=tuple(IdleTime(0, side, 0.15, 0.0) for side in sides * 2),
+        ),
+        **more,
+    )
+
+
+def recorded(
+    side: Side, call_s: float, late_s: float = 0.0, *more: Ran, name: str = "kernel"
+) -> tuple[RecordedWindow, ...]:
+    """Three windows in which each call runs one kernel for *call_s* seconds."""
+    ran = (Ran(name, CALLS, CALLS * call_s), *more)
+    busy_s = sum(one.seconds for one in ran)
+    return tuple(RecordedWindow(0, number, side, CALLS, busy_s, late_s, ran) for number in range(3))
+
+
+def seen(side: Side, share: float = 1.0, pause_busy_s: float = 0.0) -> tuple[SeenWindow, ...]:
+    """Four windows in which calls read a *share* of the bytes that they must read."""
+    read = CALLS * NEEDED * share
+    return tuple(
+        SeenWindow(0, number, side, CALLS, read, read / 2, 8e-3, 0.02, 0.0, pause_busy_s)
+        for number in range(4)
+    )
+
+
+def collected(side: Side, seconds: float = 1e-3) -> tuple[CollectTime, ...]:
+    """Six copies of the audited results of a window."""
+    return tuple(CollectTime(0, number, side, 5, seconds) for number in range(6))
+
+
+def hardware(**more: Any) -> Hardware:
+    """What an honest submission shows on a GPU: see `evidence`, of which it is a part."""
+    sides: tuple[Side, Side] = ("submission", "reference")
+    times = {"submission": 4e-4, "reference": 8e-4}
+    return replace(
+        Hardware(
+            "a GPU",
+            l2_bytes=L2,
+            needed_bytes=NEEDED,
+            result_bytes=NEEDED / 2,
+            probe_s=1e-4,
+            probes=(2e-4,) * 20,
+            recorded=tuple(w for side in sides for w in recorded(side, times[side])),
+            seen=tuple(w for side in sides for w in seen(side)),
+            collected=tuple(c for side in sides for c in collected(side)),
+            counted=tuple(Counted(side, {"fp32_fma": 1e9, "tensor_tf32": 0.0}) for side in sides),
         ),
         **more,
     )

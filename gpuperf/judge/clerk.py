@@ -10,19 +10,20 @@ import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
-from gpuperf.errors import CannotMeasure, WorkloadError
+from gpuperf.errors import CannotMeasure
 from gpuperf.files import read_regular
 from gpuperf.judge import tree
+from gpuperf.judge.device_trial import result_bytes
+from gpuperf.judge.ending import failed, fault_of_task, make_file
 from gpuperf.judge.environment import worker_environment
-from gpuperf.judge.evidence import CaseEvidence, Failure, Restrictions
-from gpuperf.judge.plan import slot_count
+from gpuperf.judge.evidence import CaseEvidence, Counted, Hardware, Restrictions
+from gpuperf.judge.plan import most_audits, slot_count
 from gpuperf.judge.protocol import (
     Build,
     FromAnswers,
@@ -32,6 +33,7 @@ from gpuperf.judge.protocol import (
     Load,
     Loaded,
     Share,
+    Shared,
 )
 from gpuperf.judge.roofs import roofs_of
 from gpuperf.judge.seat import (
@@ -46,33 +48,15 @@ from gpuperf.judge.seat import (
     ask,
     launch,
 )
+from gpuperf.judge.settings import Settings
 from gpuperf.judge.task import Side, Submission, TaskCase, TaskSource
 from gpuperf.judge.trial import Bench, Trial
-from gpuperf.model.record import Started
 from gpuperf.run.connection import LocalConnection
 from gpuperf.run.forking import ForkServer
 
 LARGEST = 16 << 20  # bytes of a reference
 MEMORY_FILES = Path("/dev/shm")
 PAGE = 4096
-SPARE = 4  # times the bytes of all slots that must be free there
-
-
-@dataclass(frozen=True)
-class Settings:
-    """How submissions are judged: the isolation, the number of processes, the longest silence of a
-    worker in seconds, whether to show what workers print, how workers start, and whether
-    torch.compile of the reference is timed too.
-
-    A forked worker is a fork of a process that has imported torch and runs no submission.
-    """
-
-    isolation: str = "process"
-    processes: int = 3
-    deadline_s: float = 60.0
-    debug: bool = False
-    started: Started = "spawned"
-    compiled: bool = False
 
 
 @dataclass
@@ -97,6 +81,8 @@ class Clerk:
     _sha: str = ""
     _orphaned: bool = False
     _uncompiled: str = ""
+    _staged: str = ""
+    _counted: dict[Side, Counted] = field(default_factory=dict)
 
     def __enter__(self) -> Clerk:
         self._held.enter_context(tree.adopting())
@@ -127,7 +113,7 @@ class Clerk:
             self._answers = launch(
                 ANSWERS,
                 str(self._folder),
-                worker_environment(str(self._folder)),
+                worker_environment(str(self._folder), self.settings.may_use_gpu),
                 FromAnswers,
                 self.settings.debug,
                 self.server,
@@ -136,10 +122,13 @@ class Clerk:
             self._seed = int.from_bytes(os.urandom(4))
             try:
                 ask(self._answers, None, START_S)
-                request = Load(self.task, self.case, self._seed)
+                request = Load(self.task, self.case, self._seed, self.settings.device)
                 self._loaded = ask(self._answers, request, START_S)
             except Ended as ended:
-                raise _fault_of_task(ended) from None
+                raise fault_of_task(ended) from None
+            opened = self._loaded.opened if self._loaded else None
+            if opened is not None and opened.device.kind == "rocm":
+                raise CannotMeasure("the judge knows NVIDIA GPUs and CPUs", "--device cpu")
         return self._loaded
 
     def judge(self, submission: Submission) -> CaseEvidence:
@@ -157,7 +146,9 @@ class Clerk:
             restrictions=Restrictions(self.settings.isolation),
             roofs=roofs_of(loaded.opened),
             started="forked" if self.server and not self.server.refused() else "spawned",
+            hardware=self._hardware(loaded),
         )
+        self._counted.pop("submission", None)
         for process in range(0 if loaded.unfair else self.settings.processes):
             evidence = self._add_process(evidence, submission, process)
             if evidence.failure or any(a.failed for a in evidence.audits) or evidence.replaced:
@@ -197,68 +188,146 @@ class Clerk:
             try:
                 evidence = replace(evidence, restrictions=self._import(seat, submission, folder))
             except Ended as ended:
-                return _failed(evidence, ended, "compile-error")
+                return failed(evidence, ended, "compile-error")
             secret = int.from_bytes(os.urandom(8))  # drawn after the submission was imported
-            share = self._share((folder, *(place for _, place in others)))
+            shared = self._share_all(folder, others)
             try:
-                ask(self._answers, share, self.settings.deadline_s)
-                for reference, place in others:
-                    self._build(reference, place)
+                self._build(seat, folder, shared, 0)
             except Ended as ended:
-                raise _fault_of_task(ended) from None
-            try:
-                self._build(seat, folder)
-            except Ended as ended:
-                return _failed(evidence, ended, "crashed")
-            slots = slot_count(loaded.inputs.size)
+                return failed(evidence, ended, "crashed")
             references = tuple(reference for reference, _ in others)
-            bench = Bench(self._answers, seat, references, Path(share.results), loaded, slots)
+            bench = Bench(
+                self._answers,
+                seat,
+                references,
+                Path(shared.results),
+                loaded,
+                self._slot_count(),
+                self._placed(evidence.hardware),
+                self._counted,
+            )
             trial = Trial(bench, process, secret, self.settings.deadline_s)
             evidence = trial.run(evidence)
             if trial.uncompiled:
                 self._dismiss_compiled(trial.uncompiled)
+            if trial.uncounted:
+                self._dismiss("reference")
             return evidence
+
+    @property
+    def _device(self) -> str:
+        """The device that the answers' worker has opened."""
+        opened = self.load().opened
+        cpu = opened is None or opened.device.kind == "cpu"
+        return "cpu" if cpu or opened is None else f"cuda:{opened.device.index}"
+
+    @property
+    def _gpu(self) -> bool:
+        return self._device != "cpu"
+
+    def _hardware(self, loaded: Loaded) -> Hardware | None:
+        if not self._gpu:
+            return None
+        facts = loaded.opened.device if loaded.opened else None
+        return Hardware(
+            facts.name if facts else self.settings.device,
+            l2_bytes=float(facts.l2_bytes or 0) if facts else 0.0,
+            needed_bytes=loaded.needed,
+            result_bytes=float(sum(spec.bytes for spec in loaded.results)),
+            probe_s=loaded.probe_s,
+        )
+
+    def _placed(self, hardware: Hardware | None) -> Hardware | None:
+        """Return *hardware* with the way in which inputs reach the seats."""
+        if hardware is None or not self._staged:
+            return hardware
+        missing = {**hardware.missing, "withdrawal": self._staged[:300]}
+        return replace(hardware, inputs="staged", missing=missing)
+
+    def _slot_count(self) -> int:
+        loaded = self.load()
+        extra = result_bytes(loaded.results) if self._gpu else 0
+        return slot_count(loaded.inputs.size + extra, self._gpu)
+
+    def _results_bytes(self) -> int:
+        """Return the bytes of all audited results of a window."""
+        spread = 1 if self._gpu else LARGEST_SPREAD
+        size = spread * (result_bytes(self.load().results) + PAGE)
+        return (most_audits(self._slot_count()) + 1) * size
+
+    def _share_all(self, folder: Path, others: Sequence[tuple[Seat, Path]]) -> Shared:
+        """Share slots with all seats, and build the references; on a GPU by its own memory, or by
+        files where the driver shares none. Raises: CannotMeasure."""
+        assert self._answers is not None
+        folders = (folder, *(place for _, place in others))
+        for on_device in (True, False) if self._gpu and not self._staged else (False,):
+            request = self._share(folders, on_device)
+            try:
+                shared = ask(self._answers, request, self.settings.deadline_s)
+                if shared.missing:
+                    self._staged = shared.missing
+                    continue
+                for number, (reference, place) in enumerate(others, 1):
+                    self._build(reference, place, shared, number)
+            except Ended as ended:
+                if not on_device or ended.failure == "oom":
+                    raise fault_of_task(ended) from None
+                self._staged = str(ended)
+            else:
+                made: Shared = shared
+                return made
+        raise CannotMeasure(f"no memory can be shared: {self._staged}")
 
     def _dismiss_compiled(self, reason: str) -> None:
         """End the seats of torch.compile, which failed for this *reason*."""
         self._uncompiled = reason
-        for key in [key for key in self._references if key[0] == "compiled"]:
+        self._dismiss("compiled")
+
+    def _dismiss(self, side: Side) -> None:
+        """End the seats of a side of the reference; they start anew when they are needed."""
+        for key in [key for key in self._references if key[0] == side]:
             self._references.pop(key).close()
 
     def _others(self) -> tuple[Side, ...]:
         compiled = self.settings.compiled and not self._uncompiled
         return ("reference", "compiled") if compiled else ("reference",)
 
-    def _share(self, folders: tuple[Path, ...]) -> Share:
+    def _share(self, folders: tuple[Path, ...], on_device: bool) -> Share:
         """Make the files that the seats in *folders* and the answers' worker share."""
         loaded = self.load()
-        count = slot_count(loaded.inputs.size)
-        size = sum(-(-spec.bytes // 64) * 64 for spec in loaded.results) or 64
+        count = self._slot_count()
+        size = self._results_bytes()
         for folder in folders:
-            _make_file(folder / SLOTS, count * loaded.inputs.size)
-            _make_file(folder / WEIGHTS, loaded.state.size)
-        results = self._memory / "results"
-        _make_file(results, (count // 3 + 2) * LARGEST_SPREAD * (size + PAGE))
+            make_file(folder / WEIGHTS, loaded.state.size)
+            if not on_device:
+                make_file(folder / SLOTS, count * loaded.inputs.size)
+        results, theirs = self._memory / "results", self._memory / "results-of-references"
+        if not on_device:
+            make_file(results, size)
+        if self._gpu and not on_device:
+            make_file(theirs, size)
         return Share(
             tuple(str(folder / SLOTS) for folder in folders),
             tuple(str(folder / WEIGHTS) for folder in folders),
             str(results),
-            results.stat().st_size,
+            size,
             count,
+            str(theirs),
+            on_device,
         )
 
     def _reference(self, process: int, side: Side = "reference") -> tuple[Seat, Path]:
         """Return a seat of the reference for one process of the submission."""
         folder = self._memory / f"{side}-{process}"
         if (side, process) not in self._references:
-            folder.mkdir(mode=0o700)
+            folder.mkdir(mode=0o700, exist_ok=True)
             seat = self._start(side, folder)
             self._references[side, process] = seat
             try:
                 seat.hello()
                 self._import(seat, Submission(self.task.reference), folder)
             except Ended as ended:
-                raise _fault_of_task(ended) from None
+                raise fault_of_task(ended) from None
         return self._references[side, process], folder
 
     @contextmanager
@@ -286,7 +355,7 @@ class Clerk:
         connection = launch(
             SEAT,
             str(scratch),
-            worker_environment(str(scratch)),
+            worker_environment(str(scratch), self.settings.may_use_gpu),
             FromSeat,
             self.settings.debug,
             self.server,
@@ -299,46 +368,33 @@ class Clerk:
         isolation = self.settings.isolation if seat.side == "submission" else "process"
         scratch = self._scratch(folder)
         request = Import(
-            self.task, self.case, submission, seat.side, isolation, str(scratch), str(folder)
+            self.task,
+            self.case,
+            submission,
+            seat.side,
+            isolation,
+            str(scratch),
+            str(folder),
+            self._device,
         )
         imported = seat.ask(request)
         if not isinstance(imported, Imported):
             raise Ended("crashed", "its process answered another request than the clerk's")
         return imported.restrictions
 
-    def _build(self, seat: Seat, folder: Path) -> None:
+    def _build(self, seat: Seat, folder: Path, shared: Shared, number: int) -> None:
         loaded = self.load()
+        count = self._slot_count()
         seat.ask(
             Build(
                 loaded.inputs,
                 loaded.state,
                 loaded.init,
-                str(folder / SLOTS),
+                shared.slots[number],
                 str(folder / WEIGHTS),
-                slot_count(loaded.inputs.size),
+                count,
                 self._seed,
+                shared.others if number else shared.results,
+                self._results_bytes(),
             )
         )
-
-
-def _make_file(path: Path, size: int) -> None:
-    """Make a file of *size* zeros for this user alone. Raises: CannotMeasure without room."""
-    room = shutil.disk_usage(path.parent).free
-    if SPARE * size > room + size:
-        raise CannotMeasure(f"{path.parent} has no room for {size >> 20} MiB of inputs")
-    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
-    os.truncate(handle, size)
-    os.close(handle)
-
-
-def _failed(evidence: CaseEvidence, ended: Ended, error: Failure) -> CaseEvidence:
-    """Return *evidence* with the failure of the submission; *error* is that of an exception."""
-    known: Mapping[str, Failure] = {"timeout": "timeout", "oom": "oom", "crashed": "crashed"}
-    return replace(evidence, failure=known.get(ended.failure, error), reason=str(ended))
-
-
-def _fault_of_task(ended: Ended) -> CannotMeasure:
-    hint = "run the reference by itself, or give --debug to see what it prints"
-    kind: Any = WorkloadError if ended.failure == "load" else CannotMeasure
-    fault: CannotMeasure = kind(f"the reference cannot be judged by: {ended}", hint)
-    return fault

@@ -12,11 +12,12 @@ import typer
 from typer.core import TyperGroup
 
 from gpuperf.errors import UsageError
-from gpuperf.judge.clerk import Settings
+from gpuperf.judge.corpus import read_corpus
 from gpuperf.judge.isolation import container_command
 from gpuperf.judge.reading import read_task
 from gpuperf.judge.run import Sitting
-from gpuperf.judge.selftest import judge_corpus, rates_table, read_corpus
+from gpuperf.judge.selftest import SelfTest, rates_table
+from gpuperf.judge.settings import Settings
 from gpuperf.judge.table import verdict_table
 from gpuperf.judge.verdict import Verdict, exit_code, read_verdict, recheck, write_verdict
 from gpuperf.show.render import render
@@ -65,7 +66,7 @@ Processes = Annotated[
 
 
 @judge.command(FILE)
-@opt.takes("deadline", "verbose", deadline=60.0)
+@opt.takes("device", "deadline", "verbose", deadline=60.0)
 def judge_one(
     options: opt.Options,
     submission: Annotated[
@@ -112,6 +113,7 @@ def judge_one(
         options.deadline,
         bool(os.environ.get("GPUPERF_DEBUG")),
         compiled=compiled,
+        device=options.device,
     )
     with Sitting(against, task, settings) as sitting:
         verdict = sitting.judge(submission, say)
@@ -139,7 +141,7 @@ def judge_check(
 
 
 @judge.command("selftest")
-@opt.takes("deadline", "format", deadline=30.0)
+@opt.takes("device", "deadline", "format", device="cpu", deadline=30.0)
 def judge_selftest(
     options: opt.Options,
     corpus: Annotated[
@@ -152,6 +154,18 @@ def judge_selftest(
     isolation: Annotated[
         Isolation, typer.Option(help="Isolation of the submissions: see the guide.")
     ] = Isolation.PROCESS,
+    minutes: Annotated[
+        float | None,
+        typer.Option(min=0.1, help="Begin no submission after this time.", show_default=False),
+    ] = None,
+    kept: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="File of outcomes, to which this sitting adds its own.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> int:
     """Judge known cheats and honest kernels, and print how often the judge is wrong.
 
@@ -160,9 +174,17 @@ def judge_selftest(
     if isolation is Isolation.CONTAINER:
         raise UsageError("the test of the judge runs in no container", "--isolation sandbox")
     samples = read_corpus(corpus, only)
-    settings = Settings(isolation.value, processes, options.deadline)
-    outcomes = judge_corpus(samples, settings, say)
-    table = rates_table(outcomes, len(samples) - len(outcomes))
+    settings = Settings(
+        isolation.value,
+        processes,
+        options.deadline,
+        started="forked" if options.device != "cpu" else "spawned",
+        device=options.device,
+    )
+    budget_s = 60 * minutes if minutes else float("inf")
+    outcomes = SelfTest(samples, settings, say, budget_s, kept).run()
+    able = sum(sample.runs_on(settings.may_use_gpu) for sample in samples)
+    table = rates_table(outcomes, len(samples) - able, able - len(outcomes))
     put(render([table], options.format.value, stdout_screen()))
     return NOTHING_JUDGED if any(outcome.mistaken for outcome in outcomes) else 0
 

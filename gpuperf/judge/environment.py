@@ -23,7 +23,11 @@ PASSIVE = {
 }
 
 
-def worker_environment(home: str) -> dict[str, str]:
+# torch.compile would start processes of its own that compile.
+COMPILING = {"TORCHINDUCTOR_COMPILE_THREADS": "1"}
+
+
+def worker_environment(home: str, gpu: bool = False) -> dict[str, str]:
     """Return the variables of a worker whose home and temporary folder is *home*."""
     variables = {name: os.environ[name] for name in INHERITED if name in os.environ}
     places = [p for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p]
@@ -31,4 +35,5 @@ def worker_environment(home: str) -> dict[str, str]:
         variables["PYTHONPATH"] = os.pathsep.join(str(Path(p).absolute()) for p in places)
     if site.ENABLE_USER_SITE:
         variables["PYTHONUSERBASE"] = site.getuserbase()
-    return {**variables, **PASSIVE, "HOME": home, "TMPDIR": home}
+    compiling = COMPILING if gpu else {}
+    return {**variables, **PASSIVE, **compiling, "HOME": home, "TMPDIR": home}

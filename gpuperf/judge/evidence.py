@@ -5,7 +5,8 @@ Nothing here was decided by the submission's process, except what is named a cla
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
 from gpuperf.judge.task import Side
@@ -87,6 +88,94 @@ class IdleTime:
 
 
 @dataclass(frozen=True)
+class Ran:
+    """A kernel, copy or memset in a recorded window: its name, how often it ran, and seconds."""
+
+    name: str
+    count: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class RecordedWindow:
+    """What CUPTI recorded in a seat's own process during one window, which makes it a claim.
+
+    `busy_s` are the seconds in which the device worked, and `late_s` those for which it still
+    worked when the stream of the calls had ended.
+    """
+
+    process: int
+    window: int
+    side: Side
+    calls: int
+    busy_s: float
+    late_s: float
+    ran: tuple[Ran, ...] = ()
+    lost: int = 0
+
+
+@dataclass(frozen=True)
+class SeenWindow:
+    """What another process saw of the device in one window and in the pause after it, by counters
+    of DRAM that are sampled for the whole card: bytes, and seconds with traffic."""
+
+    process: int
+    window: int
+    side: Side
+    calls: int
+    read: float
+    written: float
+    busy_s: float
+    pause_s: float = 0.0
+    pause_bytes: float = 0.0
+    pause_busy_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class CollectTime:
+    """The seconds by the clerk's clock in which a seat copied results to the answers' worker."""
+
+    process: int
+    window: int
+    side: Side
+    results: int
+    clerk_s: float
+
+
+@dataclass(frozen=True)
+class Counted:
+    """Operations of one call by the counters of its kernels, read in the seat's own process."""
+
+    side: Side
+    operations: Mapping[str, float]
+    kernels: int = 0
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """What was observed of a GPU, and what was not: `missing` says why, by the name of the fact.
+
+    `needed_bytes` are those of the inputs of a call that must be read, without zeros, `l2_bytes`
+    the size of the L2. `inputs` says how inputs reached a seat: `shared` memory of the device that
+    another process writes, or `staged` by the seat's own process. `probe_s` are the seconds of a
+    read by another process before any submission ran, and `probes` those after its windows.
+    """
+
+    device: str
+    inputs: Literal["shared", "staged"] = "shared"
+    l2_bytes: float = 0.0
+    needed_bytes: float = 0.0
+    result_bytes: float = 0.0
+    probe_s: float = 0.0
+    probes: tuple[float, ...] = ()
+    recorded: tuple[RecordedWindow, ...] = ()
+    seen: tuple[SeenWindow, ...] = ()
+    collected: tuple[CollectTime, ...] = ()
+    counted: tuple[Counted, ...] = ()
+    missing: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class CaseEvidence:
     """All that was observed in one case.
 
@@ -95,7 +184,7 @@ class CaseEvidence:
     changed. `seeds` are those of each process, drawn after
     the submission was imported. `started` says whether its processes are forks of one process,
     whose libraries have the same addresses. `roofs` are those that `gpuperf calibrate` measured,
-    or else the device's data sheet.
+    or else the device's data sheet. `hardware` is what was observed of a GPU (None: on a CPU).
     """
 
     case: str
@@ -115,4 +204,11 @@ class CaseEvidence:
     restrictions: Restrictions = Restrictions()
     started: Started = "spawned"
     roofs: Peaks | None = None
-    grade: Grade = "C"
+    hardware: Hardware | None = None
+
+    @property
+    def grade(self) -> Grade:
+        """How strong the evidence is: A with hardware counters, B without, C that of a CPU."""
+        if self.hardware is None:
+            return "C"
+        return "A" if self.hardware.seen or self.hardware.counted else "B"

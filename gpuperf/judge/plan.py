@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from gpuperf.judge.protocol import Contents
 
@@ -20,17 +20,26 @@ TARGET_S, LONGEST_S = 0.02, 0.5  # seconds of a window: the least that is aimed 
 AUDITED = 1 / 3  # fraction of the calls of each window
 TWINS, COPIES = 0.15, 0.1  # probabilities of contents that resemble or repeat others
 SLOT_BYTES, MOST_SLOTS, LEAST_SLOTS = 128 << 20, 32, 3
+GPU_SLOT_BYTES, MOST_GPU_SLOTS = 2 << 30, 48
+GPU_MANY_ROUNDS = 16, 4  # as MANY_ROUNDS; times vary less there
+WATCHED_ROUNDS, RECORDED_ROUNDS = 4, 3
 SEEDS = 2**62
 
 
 @dataclass(frozen=True)
 class Round:
-    """One round: the calls of a window, which sides go first, and the audited places in it."""
+    """One round: the calls of a window, which sides go first, and the audited places in it.
+
+    On a GPU, some windows are `watched` by another process, which the submission cannot notice, and
+    the last ones `recorded` in its own process.
+    """
 
     contents: tuple[Contents, ...]
     submission_first: bool
     audited: tuple[int, ...]
     timed: bool
+    watched: bool = False
+    recorded: bool = False
 
     @property
     def order(self) -> tuple[int, ...]:
@@ -38,20 +47,32 @@ class Round:
         return tuple(contents.slot for contents in self.contents)
 
 
-def slot_count(size: int) -> int:
-    """Return how many slots of *size* bytes a seat gets."""
-    return max(LEAST_SLOTS, min(MOST_SLOTS, SLOT_BYTES // size))
+def slot_count(size: int, gpu: bool = False) -> int:
+    """Return how many slots of *size* bytes a seat gets; on a GPU, with its results."""
+    most, total = (MOST_GPU_SLOTS, GPU_SLOT_BYTES) if gpu else (MOST_SLOTS, SLOT_BYTES)
+    return max(LEAST_SLOTS, min(most, total // size))
+
+
+def most_audits(slots: int) -> int:
+    """Return the largest number of audited results of a window."""
+    return math.ceil(AUDITED * most_calls(slots))
+
+
+def most_calls(slots: int) -> int:
+    """Return the largest number of calls of a window: other slots keep earlier contents."""
+    return max(1, slots * 3 // 4)
 
 
 @dataclass
 class Plan:
     """The rounds of one process, drawn from a secret. `call_s` is the time of one call, once the
-    reference has shown it."""
+    reference has shown it; with *gpu*, rounds are watched and recorded."""
 
     secret: int
     slots: int
     kinds: tuple[str, ...]
     call_s: float | None = None
+    gpu: bool = False
     _random: random.Random = field(init=False)
     _earlier: list[Contents] = field(default_factory=list)
 
@@ -65,14 +86,26 @@ class Plan:
     def rounds(self) -> list[Round]:
         """Return the timed rounds, in a random order."""
         slow = self.call_s is not None and self.call_s > LONGEST_S / 2
-        counts = [self._many() for _ in range(MANY_ROUNDS[slow])]
+        many = (GPU_MANY_ROUNDS if self.gpu else MANY_ROUNDS)[slow]
+        counts = [self._many() for _ in range(many)]
         counts += [1] * (0 if slow else SINGLE_ROUNDS) + [0] * EMPTY_ROUNDS
         self._random.shuffle(counts)
-        return [self._round(count, True) for count in counts]
+        rounds = [self._round(count, True) for count in counts]
+        if not self.gpu:
+            return rounds
+        several = [i for i, count in enumerate(counts) if count > 1] or [0]
+        for index in self._random.sample(several, min(WATCHED_ROUNDS, len(several))):
+            rounds[index] = replace(rounds[index], watched=True)
+        return rounds
+
+    def recorded_rounds(self) -> list[Round]:
+        """Return the last rounds on a GPU, whose windows are recorded and not timed."""
+        rounds = [self._round(self._many(), False) for _ in range(RECORDED_ROUNDS * self.gpu)]
+        return [replace(each, recorded=True) for each in rounds]
 
     def _many(self) -> int:
         """Draw the number of calls of a window."""
-        most = max(1, self.slots * 3 // 4)
+        most = most_calls(self.slots)
         least = max(1, self.slots // 2)
         if self.call_s is None:
             return max(1, self.slots // 3)

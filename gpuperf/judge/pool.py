@@ -20,12 +20,12 @@ from typing import Any, Literal, TypedDict, Unpack
 import msgspec
 
 from gpuperf.errors import CannotMeasure, GpuperfError, UnknownName, UsageError
-from gpuperf.judge.clerk import Settings
 from gpuperf.judge.evidence import CaseEvidence
 from gpuperf.judge.protocol import Ready, Refused
 from gpuperf.judge.reading import read_task
 from gpuperf.judge.rule import judge_case
 from gpuperf.judge.run import named, verdict_of
+from gpuperf.judge.settings import Settings
 from gpuperf.judge.task import FORMATS, TaskSource
 from gpuperf.judge.verdict import JudgedCase, Verdict
 from gpuperf.model.record import Started
@@ -74,6 +74,7 @@ class Conditions(TypedDict, total=False):
     isolation: IsolationName
     deadline_s: float
     compiled: bool
+    device: str
 
 
 class Judge:
@@ -93,6 +94,7 @@ class Judge:
       processes of the judge.
     - A submission may compute for `deadline_s` seconds at a time (60).
     - `compiled=True` times torch.compile of the reference too.
+    - `device` is `auto` (the default: the first GPU, else the CPU), `cuda:0` or `cpu`.
 
     Raises: UsageError.
     """
@@ -128,6 +130,7 @@ class Judge:
             deadline_s,
             started=started,
             compiled=conditions.get("compiled", False),
+            device=conditions.get("device", "auto"),
         )
         self._named = named(
             self._against if self._against.is_file() else Path(self._task.reference)

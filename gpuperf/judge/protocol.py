@@ -11,12 +11,13 @@ from typing import Any
 
 import msgspec
 
-from gpuperf.judge.evidence import Audit, Restrictions, Unfair
+from gpuperf.judge.evidence import Audit, Counted, Ran, Restrictions, Unfair
 from gpuperf.judge.task import Side, Submission, TaskCase, TaskSource
 from gpuperf.model.cost import Cost
 from gpuperf.model.protocol import Opened
 
-PROTOCOL = 1
+PROTOCOL = 2
+IN_INPUT = "lies in the memory of an input"  # what is odd of such a result
 
 
 class TensorSpec(msgspec.Struct, frozen=True):
@@ -58,11 +59,14 @@ class Load(msgspec.Struct, tag="load", frozen=True):
     task: TaskSource
     case: TaskCase
     seed: int
+    device: str = "cpu"
 
 
 class Loaded(msgspec.Struct, tag="loaded", frozen=True):
     """The task as loaded: layouts of inputs, weights and results, the kinds of its values, whether
-    the reference returns memory of its inputs, and the device with its fingerprint."""
+    the reference returns memory of its inputs, and the device with its fingerprint. `needed` are
+    the bytes of a call's inputs that are not zero, and `probe_s` the seconds in which a device
+    without other work reads a known number of bytes."""
 
     inputs: Layout
     state: Layout
@@ -74,16 +78,33 @@ class Loaded(msgspec.Struct, tag="loaded", frozen=True):
     notes: tuple[str, ...] = ()
     aliases: bool = False
     opened: Opened | None = None
+    needed: float = 0.0
+    probe_s: float = 0.0
 
 
 class Share(msgspec.Struct, tag="share", frozen=True):
-    """Request to map the files of slots, one a seat, that of results, and to write the weights."""
+    """Request to map the files of slots, one a seat, that of results, and to write the weights.
+
+    With *on_device*, slots and results are memory of the device instead, and the reply says where.
+    """
 
     slots: tuple[str, ...]
     states: tuple[str, ...]
     results: str
     results_bytes: int
     count: int
+    others: str = ""
+    on_device: bool = False
+
+
+class Shared(msgspec.Struct, tag="shared", frozen=True):
+    """The places of slots, one a seat, and of the submission's results and of the references';
+    `missing` says why the device shares no memory, if it was asked to."""
+
+    slots: tuple[str, ...] = ()
+    results: str = ""
+    others: str = ""
+    missing: str = ""
 
 
 class Fill(msgspec.Struct, tag="fill", frozen=True):
@@ -98,6 +119,47 @@ class Check(msgspec.Struct, tag="check", frozen=True):
     slots: tuple[int, ...]
     places: tuple[tuple[TensorSpec, ...], ...]
     side: int = 0
+
+
+class Watch(msgspec.Struct, tag="watch", frozen=True):
+    """Request to begin to count the traffic of the whole device."""
+
+
+class Unwatch(msgspec.Struct, tag="unwatch", frozen=True):
+    """Request to end to count, and to count on during a pause of *pause_s* seconds."""
+
+    pause_s: float
+
+
+class Withdraw(msgspec.Struct, tag="withdraw", frozen=True):
+    """Request to keep the contents of these slots of the submission as they are now, and to replace
+    the contents of all by zeros; with *probe*, only to time the device."""
+
+    slots: tuple[int, ...]
+    probe: bool = False
+
+
+class Withdrawn(msgspec.Struct, tag="withdrawn", frozen=True):
+    """The seconds that the device took to read a known number of bytes right after the request."""
+
+    probe_s: float
+
+
+class Release(msgspec.Struct, tag="release", frozen=True):
+    """Request to release the counters of the device, which a seat is to use."""
+
+
+class Watched(msgspec.Struct, tag="watched", frozen=True):
+    """What was counted: bytes, and seconds with traffic, in the window and in the pause after it;
+    `missing` says why nothing was."""
+
+    read: float = 0.0
+    written: float = 0.0
+    busy_s: float = 0.0
+    pause_s: float = 0.0
+    pause_bytes: float = 0.0
+    pause_busy_s: float = 0.0
+    missing: str = ""
 
 
 class Checked(msgspec.Struct, tag="checked", frozen=True):
@@ -116,6 +178,7 @@ class Import(msgspec.Struct, tag="import", frozen=True):
     isolation: str
     scratch: str
     memory: str
+    device: str = "cpu"
 
 
 class Imported(msgspec.Struct, tag="imported", frozen=True):
@@ -134,13 +197,55 @@ class Build(msgspec.Struct, tag="build", frozen=True):
     weights: str
     count: int
     seed: int
+    results: str = ""
+    results_bytes: int = 0
 
 
 class Window(msgspec.Struct, tag="window", frozen=True):
-    """Request to call once on each of these slots, back to back."""
+    """Request to call once on each of these slots, back to back; with *recorded*, while CUPTI
+    records the work of the device."""
 
     number: int
     order: tuple[int, ...]
+    recorded: bool = False
+
+
+class Fetch(msgspec.Struct, tag="fetch", frozen=True):
+    """Request to copy these slots of a file into the memory of the device."""
+
+    slots: tuple[int, ...]
+
+
+class Collect(msgspec.Struct, tag="collect", frozen=True):
+    """Request to copy results of the last window, by their places in it, into the memory of
+    results: the tensors of each one have these specifications there."""
+
+    indices: tuple[int, ...]
+    slots: tuple[int, ...]
+    places: tuple[tuple[TensorSpec, ...], ...]
+
+
+class Count(msgspec.Struct, tag="count", frozen=True):
+    """Request to count the operations of one call by the counters of its kernels."""
+
+    slot: int
+
+
+class Counts(msgspec.Struct, tag="counts", frozen=True):
+    """The operations of a call; `missing` says why there are none."""
+
+    counted: Counted | None = None
+    missing: str = ""
+
+
+class Recorded(msgspec.Struct, frozen=True):
+    """What CUPTI recorded in a window; `missing` says why it recorded nothing."""
+
+    ran: tuple[Ran, ...] = ()
+    busy_s: float = 0.0
+    late_s: float = 0.0
+    lost: int = 0
+    missing: str = ""
 
 
 class Place(msgspec.Struct, frozen=True, array_like=True):
@@ -161,6 +266,7 @@ class Done(msgspec.Struct, tag="done", frozen=True):
     claims: tuple[float, ...]
     places: tuple[tuple[Place, ...], ...]
     replaced: str = ""
+    recorded: Recorded | None = None
 
 
 class Ready(msgspec.Struct, tag="ready", frozen=True):
@@ -177,7 +283,7 @@ class Refused(msgspec.Struct, tag="refused", frozen=True):
     hint: str = ""
 
 
-ToSeat = Import | Build | Window
-FromSeat = Imported | Ready | Done | Refused
-ToAnswers = Load | Share | Fill | Check
-FromAnswers = Loaded | Ready | Checked | Refused
+ToSeat = Import | Build | Window | Fetch | Collect | Count
+FromSeat = Imported | Ready | Done | Counts | Refused
+ToAnswers = Load | Share | Fill | Check | Watch | Unwatch | Release | Withdraw
+FromAnswers = Loaded | Ready | Checked | Shared | Watched | Withdrawn | Refused

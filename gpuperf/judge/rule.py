@@ -1,8 +1,8 @@
 """Judge a case by its evidence alone: a pure function, which also judges stored evidence again.
 
 `cheat` needs hard evidence: a result that answers earlier contents of the same addresses, replaced
-functions of the clock or of gpuperf, or claimed times that the clerk's clock refutes. Weaker signs
-make a submission `suspect`.
+functions of the clock or of gpuperf, claimed times that the clerk's clock refutes, or what the
+hardware shows (`device_rule`). Weaker signs make a submission `suspect`.
 """
 
 from __future__ import annotations
@@ -10,24 +10,13 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal
 
+from gpuperf.judge.device_rule import device_facts
 from gpuperf.judge.evidence import CaseEvidence
+from gpuperf.judge.fact import Fact, Status, fact
 from gpuperf.judge.score import LEAST_WINDOWS, Light, Score, light_of, score_of
 from gpuperf.judge.task import Side
 
-Status = Literal[
-    "valid",
-    "wrong",
-    "cheat",
-    "suspect",
-    "inconclusive",
-    "unfair-task",
-    "timeout",
-    "oom",
-    "crashed",
-    "compile-error",
-]
 EXIT_CODES: Mapping[Status, int] = {
     "valid": 0,
     "wrong": 1,
@@ -62,20 +51,7 @@ ALONE = 2.0  # a call alone may take this many times longer than in sequence, ov
 ALONE_S = 1e-3  # ... and this many seconds longer
 WIDEST = 2.0  # upper over lower end of the interval of a score
 
-Result = Literal["ok", "failed", "unavailable"]
 NEEDS_GPU = ("kernels", "bytes", "operations", "precision", "floor", "author")
-
-
-@dataclass(frozen=True)
-class Fact:
-    """One named check: its result, the figure that was seen, its bound, and a sentence."""
-
-    name: str
-    result: Result
-    seen: float | None = None
-    bound: float | None = None
-    text: str = ""
-    makes: Status = "valid"
 
 
 @dataclass(frozen=True)
@@ -99,7 +75,7 @@ def judge_case(evidence: CaseEvidence) -> Judgement:
     if evidence.unfair:
         return Judgement("unfair-task", evidence.unfair[0].text)
     facts = tuple(_facts(evidence))
-    failed = {fact.makes: fact for fact in reversed(facts) if fact.result == "failed"}
+    failed = {one.makes: one for one in reversed(facts) if one.result == "failed"}
     if "cheat" in failed:
         return Judgement("cheat", failed["cheat"].text, facts)
     if evidence.failure is not None:
@@ -122,11 +98,14 @@ def _facts(evidence: CaseEvidence) -> Iterator[Fact]:
     """Yield every check of *evidence*, the gravest first."""
     yield _replays(evidence)
     yield _functions(evidence)
-    yield _fact("files", not evidence.edited, None, None, evidence.edited, "cheat")
+    yield fact("files", not evidence.edited, None, None, evidence.edited, "cheat")
     yield _clock(evidence)
     yield from _outputs(evidence)
     yield _after(evidence)
     yield _alone(evidence)
+    if evidence.hardware is not None:
+        yield from device_facts(evidence, evidence.hardware)
+        return
     for name in NEEDS_GPU:
         yield Fact(name, "unavailable", text="this needs the records of a GPU")
 
@@ -135,12 +114,12 @@ def _replays(evidence: CaseEvidence) -> Fact:
     count = sum(audit.replayed for audit in evidence.audits)
     total = len(evidence.audits)
     text = f"of {total} audited results, {count} answer earlier contents of the same addresses"
-    return _fact("replay", count == 0, count, 0, text, "cheat")
+    return fact("replay", count == 0, count, 0, text, "cheat")
 
 
 def _functions(evidence: CaseEvidence) -> Fact:
     text = f"the submission replaced functions: {evidence.replaced}"
-    return _fact("functions", not evidence.replaced, None, None, text, "cheat")
+    return fact("functions", not evidence.replaced, None, None, text, "cheat")
 
 
 def _clock(evidence: CaseEvidence) -> Fact:
@@ -157,7 +136,7 @@ def _clock(evidence: CaseEvidence) -> Fact:
         return Fact("clock", "unavailable", text="too few windows were timed")
     most = max(shares)
     text = f"its process claims {most * 100:.0f} % of the time that the clerk measured, at most"
-    return _fact("clock", most >= HONEST_CLAIM, most, HONEST_CLAIM, text, "cheat")
+    return fact("clock", most >= HONEST_CLAIM, most, HONEST_CLAIM, text, "cheat")
 
 
 def _outputs(evidence: CaseEvidence) -> Iterator[Fact]:
@@ -169,13 +148,13 @@ def _outputs(evidence: CaseEvidence) -> Iterator[Fact]:
     first = f": {bad[0].reason} (values: {bad[0].kind})" if bad else ""
     text = f"{len(bad)} of {len(audits)} audited results are wrong{first}"
     if audits:
-        yield _fact("outputs", not bad, len(bad), 0, text, "wrong")
+        yield fact("outputs", not bad, len(bad), 0, text, "wrong")
     changed = [audit for audit in audits if audit.changed]
     text = f"a call changed the input {changed[0].changed}" if changed else ""
-    yield _fact("inputs", not changed, len(changed), 0, text, "wrong")
+    yield fact("inputs", not changed, len(changed), 0, text, "wrong")
     enough = len(audits) >= LEAST_AUDITS
     text = f"only {len(audits)} results were audited"
-    yield _fact("audits", enough, len(audits), LEAST_AUDITS, text, "inconclusive")
+    yield fact("audits", enough, len(audits), LEAST_AUDITS, text, "inconclusive")
 
 
 def _after(evidence: CaseEvidence) -> Fact:
@@ -190,7 +169,7 @@ def _after(evidence: CaseEvidence) -> Fact:
     share = statistics.median(mine)
     works = share > BUSY and statistics.median(control) < BUSY_CONTROL
     text = f"its processes compute for {share * 100:.0f} % of a pause after the calls returned"
-    return _fact("after", not works, share, BUSY, text, "suspect")
+    return fact("after", not works, share, BUSY, text, "suspect")
 
 
 def _alone(evidence: CaseEvidence) -> Fact:
@@ -208,10 +187,4 @@ def _alone(evidence: CaseEvidence) -> Fact:
     share = mine[0] / max(1.0, control[0])
     batches = share > ALONE and mine[1] - control[1] > ALONE_S
     text = f"a call alone takes {mine[0]:.3g} times as long as in sequence"
-    return _fact("alone", not batches, share, ALONE, text, "suspect")
-
-
-def _fact(
-    name: str, ok: bool, seen: float | None, bound: float | None, text: str, makes: Status
-) -> Fact:
-    return Fact(name, "ok" if ok else "failed", seen, bound, "" if ok else text, makes)
+    return fact("alone", not batches, share, ALONE, text, "suspect")

@@ -16,14 +16,35 @@ from types import TracebackType
 import gpuperf
 from gpuperf.errors import CannotMeasure, UsageError
 from gpuperf.files import read_regular
-from gpuperf.judge.clerk import Clerk, Settings
+from gpuperf.judge.clerk import Clerk
 from gpuperf.judge.environment import worker_environment
 from gpuperf.judge.reading import LARGEST, read_submission
 from gpuperf.judge.rule import judge_case
 from gpuperf.judge.seat import ANSWERS, SEAT
+from gpuperf.judge.settings import Settings
 from gpuperf.judge.task import TaskCase, TaskSource
 from gpuperf.judge.verdict import JudgedCase, Named, Verdict, conclude
 from gpuperf.run.forking import ForkServer
+
+
+@contextmanager
+def serving(settings: Settings) -> Iterator[ForkServer | None]:
+    """Provide the server of forks for workers of the judge; None where each imports torch itself.
+
+    It starts before a clerk counts the processes that it ends.
+    """
+    if settings.started != "forked":
+        yield None
+        return
+    folder = tempfile.mkdtemp(prefix="gpuperf-judge-")
+    environment = worker_environment(folder, settings.may_use_gpu)
+    server = ForkServer((None,), settings.debug, modules=(SEAT, ANSWERS), environment=environment)
+    try:
+        server.refused()
+        yield server
+    finally:
+        server.close()
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 class Sitting:
@@ -44,17 +65,7 @@ class Sitting:
         self._clerks: dict[str, Clerk] = {}
 
     def __enter__(self) -> Sitting:
-        if self._settings.started == "forked":
-            folder = tempfile.mkdtemp(prefix="gpuperf-judge-")
-            self._held.callback(shutil.rmtree, folder, ignore_errors=True)
-            self._server = ForkServer(
-                (None,),
-                self._settings.debug,
-                modules=(SEAT, ANSWERS),
-                environment=worker_environment(folder),
-            )
-            self._held.callback(self._server.close)
-            self._server.refused()  # starts it, before a clerk counts the processes that it ends
+        self._server = self._held.enter_context(serving(self._settings))
         return self
 
     def __exit__(
@@ -131,10 +142,16 @@ def verdict_of(
             reason="",
             grade="C",
             cases=cases,
-            machine={"system": platform.platform(), "processor": platform.machine()},
+            machine=_machine(cases),
             took_s=round(took_s, 3),
         )
     )
+
+
+def _machine(cases: tuple[JudgedCase, ...]) -> dict[str, str]:
+    gpus = {case.evidence.hardware.device for case in cases if case.evidence.hardware}
+    gpu = {"gpu": ", ".join(sorted(gpus))} if gpus else {}
+    return {"system": platform.platform(), "processor": platform.machine(), **gpu}
 
 
 def named(path: Path) -> Named:

@@ -118,10 +118,20 @@ class Seat:
         finally:
             self._stop()
 
-    def window(self, order: Sequence[int]) -> Returned:
+    def timed(self, request: Any) -> float:
+        """Let the seat serve *request*, and return the seconds that it takes. Raises: Ended."""
+        began = time.perf_counter()
+        self._resume()
+        try:
+            ask(self.connection, request, self.deadline_s)
+            return time.perf_counter() - began
+        finally:
+            self._stop()
+
+    def window(self, order: Sequence[int], recorded: bool = False) -> Returned:
         """Let the seat call once on each slot of *order*, back to back. Raises: Ended."""
         self._number += 1
-        request = Window(self._number, tuple(order))
+        request = Window(self._number, tuple(order), recorded)
         before = tree.cpu_seconds(self.connection.guard)
         began = time.perf_counter()
         with contextlib.suppress(BrokenPipeError):  # `ask` reports the death

@@ -1,52 +1,50 @@
 """Judge a corpus of known cheats and honest kernels, and report how often the judge is wrong.
 
-A corpus is a folder with `tasks/`, `cheats/` and `honest/`. Each submission names its task and the
-device that it needs in an assignment `TASK, DEVICE = "matmul", "cpu"`, and its family in its
-docstring.
+Outcomes can be kept in a file, so that several sittings add up: a sample is judged again only if
+its text has changed, or if it could not be decided.
 """
 
 from __future__ import annotations
 
-import ast
+import json
 import shutil
 import tempfile
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
 
 from gpuperf.errors import CannotMeasure, UsageError
 from gpuperf.gate.calibration import bound
-from gpuperf.judge.clerk import Clerk, Settings
-from gpuperf.judge.reading import read_task, read_text
-from gpuperf.judge.rule import Status, judge_case
+from gpuperf.judge.clerk import Clerk
+from gpuperf.judge.corpus import Kind, Sample
+from gpuperf.judge.fact import Status
+from gpuperf.judge.reading import read_task
+from gpuperf.judge.rule import Judgement, judge_case
+from gpuperf.judge.run import serving
+from gpuperf.judge.settings import Settings
 from gpuperf.judge.task import Submission
+from gpuperf.model.codec import decode, encode
+from gpuperf.run.forking import ForkServer
 from gpuperf.show.table import Column, Mood, Table, fill, notes_of
 
 ACCUSED: frozenset[Status] = frozenset({"cheat", "wrong", "suspect"})
-Kind = Literal["cheat", "honest"]
-FOLDERS: dict[Kind, str] = {"cheat": "cheats", "honest": "honest"}
-
-
-@dataclass(frozen=True)
-class Sample:
-    """A submission of a corpus: what it is, its task, the device that it needs, its docstring."""
-
-    path: Path
-    kind: Kind
-    task: str
-    device: str
-    summary: str
+LONGEST = 500  # characters of a reason
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What the judge said of a sample."""
+    """What the judge said of a sample, the grade of its evidence, the facts that failed and those
+    that were unavailable, each with its sentence, and the seconds that it took."""
 
     sample: Sample
     status: Status
     reason: str
     speedup: float | None = None
+    grade: str = ""
+    failed: Mapping[str, str] | None = None
+    unavailable: Mapping[str, str] | None = None
+    took_s: float = 0.0
 
     @property
     def mistaken(self) -> bool:
@@ -56,83 +54,162 @@ class Outcome:
         return self.status in ACCUSED
 
 
-def read_corpus(folder: Path, only: str = "") -> list[Sample]:
-    """Return the samples in *folder* whose names contain *only*. Raises: UsageError."""
-    samples = [
-        _sample(path, kind)
-        for kind, name in FOLDERS.items()
-        for path in sorted((folder / name).glob("*.py"))
-        if only in path.stem
-    ]
-    if not samples:
-        raise UsageError(
-            f"{folder} holds no corpus", "--corpus tests/cheats/judged of a clone of gpuperf"
+@dataclass(frozen=True)
+class Kept:
+    """An outcome in a file, by the name of its sample, the hash of its texts, and the device."""
+
+    name: str
+    sha256: str
+    device: str
+    status: Status
+    reason: str
+    speedup: float | None = None
+    grade: str = ""
+    failed: Mapping[str, str] | None = None
+    unavailable: Mapping[str, str] | None = None
+    took_s: float = 0.0
+
+
+@dataclass
+class SelfTest:
+    """A test of the judge on *samples*, for *budget_s* seconds; outcomes are kept in *file*."""
+
+    samples: Sequence[Sample]
+    settings: Settings
+    say: Callable[[str], None]
+    budget_s: float = float("inf")
+    file: Path | None = None
+    _ends: float = float("inf")
+
+    def run(self) -> list[Outcome]:
+        """Return the kept outcomes and those of the samples that the device and the time allow.
+
+        Raises: CannotMeasure, UsageError.
+        """
+        self._ends = time.monotonic() + self.budget_s
+        mine = [s for s in self.samples if s.runs_on(self.settings.may_use_gpu)]
+        outcomes = list(self._kept(mine))
+        done = {outcome.sample.name for outcome in outcomes}
+        left = [sample for sample in mine if sample.name not in done]
+        with serving(self.settings) as server:
+            for group in _groups(left):
+                if time.monotonic() < self._ends:
+                    outcomes += self._judge_group(group, server)
+        return outcomes
+
+    def _kept(self, samples: Sequence[Sample]) -> Iterator[Outcome]:
+        """Yield the outcomes in the file. Raises: UsageError."""
+        if self.file is None or not self.file.exists():
+            return
+        known: dict[str, Kept] = {}
+        for line in self.file.read_text(encoding="utf-8").splitlines():
+            try:
+                kept = decode(line, Kept)
+            except ValueError:
+                hint = "give another file, or delete it"
+                raise UsageError(f"{self.file} holds no outcomes of the judge", hint) from None
+            known[kept.name] = kept
+        for sample in samples:
+            found = known.get(sample.name)
+            if found is None or found.status == "inconclusive":
+                continue
+            if (found.sha256, found.device) == (sample.sha256(), self.settings.device):
+                yield Outcome(
+                    sample,
+                    found.status,
+                    found.reason,
+                    found.speedup,
+                    found.grade,
+                    found.failed,
+                    found.unavailable,
+                    found.took_s,
+                )
+
+    def _keep(self, outcome: Outcome) -> None:
+        if self.file is None:
+            return
+        kept = Kept(
+            outcome.sample.name,
+            outcome.sample.sha256(),
+            self.settings.device,
+            outcome.status,
+            outcome.reason,
+            outcome.speedup,
+            outcome.grade,
+            outcome.failed,
+            outcome.unavailable,
+            outcome.took_s,
         )
-    return samples
+        self.file.parent.mkdir(parents=True, exist_ok=True)
+        with self.file.open("ab") as file:
+            file.write(encode(kept) + b"\n")
 
+    def _judge_group(self, group: Sequence[Sample], server: ForkServer | None) -> list[Outcome]:
+        """Judge samples of one task, on copies of all files."""
+        outcomes: list[Outcome] = []
+        left = list(group)
+        while left and time.monotonic() < self._ends:
+            folder = Path(tempfile.mkdtemp(prefix="gpuperf-selftest-"))
+            try:
+                reference = folder / f"{left[0].task}.py"
+                reference.write_text(left[0].texts()[0], encoding="utf-8")
+                source = read_task(reference, "kernelbench", 1)
+                with Clerk(source, source.cases[0], self.settings, server) as clerk:
+                    while left and time.monotonic() < self._ends:
+                        outcome = self._judge(clerk, left.pop(0), folder)
+                        outcomes.append(outcome)
+                        self._keep(outcome)
+                        self.say(f"{outcome.sample.name}: {outcome.status}")
+                        if outcome.status == "inconclusive" or clerk.is_spoiled():
+                            break
+            finally:
+                shutil.rmtree(folder, ignore_errors=True)
+        return outcomes
 
-def _sample(path: Path, kind: Kind) -> Sample:
-    tree = ast.parse(read_text(path))
-    for node in tree.body:
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "(TASK, DEVICE)":
-            task, device = ast.literal_eval(node.value)
-            return Sample(path, kind, str(task), str(device), ast.get_docstring(tree) or "")
-    raise UsageError(f"{path} names no task", 'TASK, DEVICE = "matmul", "cpu"')
-
-
-def judge_corpus(
-    samples: Sequence[Sample], settings: Settings, say: Callable[[str], None]
-) -> list[Outcome]:
-    """Judge the *samples* that need no GPU, task by task. Raises: CannotMeasure."""
-    outcomes = []
-    for task in sorted({sample.task for sample in samples}):
-        folder = Path(tempfile.mkdtemp(prefix="gpuperf-selftest-"))
+    def _judge(self, clerk: Clerk, sample: Sample, folder: Path) -> Outcome:
+        began = time.monotonic()
+        copy = folder / f"submitted_{sample.name}.py"
+        copy.write_text(sample.texts()[1], encoding="utf-8")
         try:
-            own = [s for s in samples if s.task == task and s.device == "cpu"]
-            outcomes += _judge_task(own, task, folder, settings, say)
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
-    return outcomes
+            evidence = clerk.judge(Submission(str(copy), name=copy.name))
+        except CannotMeasure as error:  # the sample may have harmed the other workers
+            took_s = time.monotonic() - began
+            return Outcome(sample, "inconclusive", str(error)[:LONGEST], took_s=took_s)
+        judged = judge_case(evidence)
+        return Outcome(
+            sample,
+            judged.status,
+            judged.reason[:LONGEST],
+            judged.score.speedup if judged.score else None,
+            evidence.grade,
+            _sentences(judged, "failed"),
+            _sentences(judged, "unavailable"),
+            round(time.monotonic() - began, 3),
+        )
 
 
-def _judge_task(
-    samples: Sequence[Sample],
-    task: str,
-    folder: Path,
-    settings: Settings,
-    say: Callable[[str], None],
-) -> list[Outcome]:
-    """Judge *samples* against one task, on copies of all files."""
-    outcomes: list[Outcome] = []
-    left = list(samples)
-    while left:
-        reference = folder / f"{task}.py"
-        shutil.copyfile(left[0].path.parents[1] / "tasks" / reference.name, reference)
-        source = read_task(reference, "kernelbench", 1)
-        with Clerk(source, source.cases[0], settings) as clerk:
-            while left:
-                sample = left.pop(0)
-                copy = folder / sample.path.name
-                shutil.copyfile(sample.path, copy)
-                try:
-                    judged = judge_case(clerk.judge(Submission(str(copy), name=copy.name)))
-                except CannotMeasure as error:  # the sample may have harmed the other workers
-                    outcomes.append(Outcome(sample, "inconclusive", str(error)))
-                    say(f"{sample.path.stem}: {error}")
-                    break
-                speedup = judged.score.speedup if judged.score else None
-                outcomes.append(Outcome(sample, judged.status, judged.reason, speedup))
-                say(f"{sample.path.stem}: {judged.status}")
-                if clerk.is_spoiled():
-                    break
-    return outcomes
+def _sentences(judged: Judgement, result: str) -> dict[str, str]:
+    return {one.name: one.text[:LONGEST] for one in judged.facts if one.result == result}
 
 
-def rates_table(outcomes: Sequence[Outcome], skipped: int) -> Table:
-    """Return the table of all outcomes, with both rates and their 95 % bounds below it."""
-    order = sorted(outcomes, key=lambda o: (not o.mistaken, o.sample.kind, o.sample.path.stem))
+def _groups(samples: Sequence[Sample]) -> list[list[Sample]]:
+    """Return *samples* by task: cheats first, then groups with variants that compile fast."""
+    by: dict[tuple[str, str, bool], list[Sample]] = {}
+    for sample in samples:
+        family = sample.path.stem if sample.variant else ""
+        by.setdefault((family, sample.task, sample.variant == "compiled"), []).append(sample)
+    order = sorted(by, key=lambda key: (key[2], key[0] != "", key[0], key[1]))
+    return [by[key] for key in order]
+
+
+def rates_table(outcomes: Sequence[Outcome], skipped: int, left: int = 0) -> Table:
+    """Return the table of all outcomes, with both rates and their 95 % bounds below it.
+
+    *skipped* samples need another device, and for *left* there was no time.
+    """
+    order = sorted(outcomes, key=lambda o: (not o.mistaken, o.sample.kind, o.sample.name))
     cells = [
-        (o.status, o.sample.kind, o.sample.path.stem, f"{o.speedup:.3g}×" if o.speedup else "")
+        (o.status, o.sample.kind, o.sample.name, f"{o.speedup:.3g}×" if o.speedup else "", o.grade)
         for o in order
     ]
     heads = (
@@ -140,6 +217,7 @@ def rates_table(outcomes: Sequence[Outcome], skipped: int) -> Table:
         Column("is", left=True),
         Column("submission", left=True, identity=True),
         Column("speed-up"),
+        Column("grade"),
     )
     columns = list(fill(heads, cells))
     moods: tuple[Mood, ...] = tuple("failure" if o.mistaken else "" for o in order)
@@ -150,19 +228,31 @@ def rates_table(outcomes: Sequence[Outcome], skipped: int) -> Table:
     if undecided:
         notes.append(f"{undecided} submissions could not be decided")
     if skipped:
-        notes.append(f"{skipped} submissions need a GPU, and were not judged")
-    rows = [
-        {
-            "submission": o.sample.path.stem,
-            "kind": o.sample.kind,
-            "family": o.sample.summary.partition(":")[0] if o.sample.kind == "cheat" else "",
-            "status": o.status,
-            "reason": o.reason,
-            "speedup": o.speedup,
-        }
-        for o in order
-    ]
-    return Table(tuple(columns), details=details, notes=notes_of(*notes), rows=rows)
+        notes.append(f"{skipped} submissions need another device, and were not judged")
+    if left:
+        notes.append(f"{left} submissions are left for another sitting")
+    return Table(
+        tuple(columns),
+        details=details,
+        notes=notes_of(*notes),
+        rows=[json.loads(encode(_row(outcome))) for outcome in order],
+    )
+
+
+def _row(outcome: Outcome) -> dict[str, object]:
+    sample = outcome.sample
+    return {
+        "submission": sample.name,
+        "kind": sample.kind,
+        "family": sample.summary.partition(":")[0] if sample.kind == "cheat" else "",
+        "status": outcome.status,
+        "reason": outcome.reason,
+        "speedup": outcome.speedup,
+        "grade": outcome.grade,
+        "failed": outcome.failed or {},
+        "unavailable": outcome.unavailable or {},
+        "took_s": outcome.took_s,
+    }
 
 
 def _rate(outcomes: Sequence[Outcome], kind: Kind, what: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpuperf.judge.rule import Fact
+from gpuperf.judge.fact import Fact
 from gpuperf.judge.score import Light, Score
 from gpuperf.judge.verdict import JudgedCase, Verdict
 from gpuperf.model.codec import to_builtins

@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import os
-import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from gpuperf.errors import CannotMeasure
-from gpuperf.judge.evidence import Audit, CaseEvidence, Failure, IdleTime, WindowTime
+from gpuperf.judge.device_trial import DeviceTrial
+from gpuperf.judge.evidence import (
+    Audit,
+    CaseEvidence,
+    Counted,
+    Failure,
+    Hardware,
+    IdleTime,
+    WindowTime,
+)
 from gpuperf.judge.plan import Plan, Round
 from gpuperf.judge.protocol import Check, Checked, Fill, Loaded, Place, TensorSpec
 from gpuperf.judge.score import score_of
 from gpuperf.judge.seat import Ended, Refusal, Returned, Seat, ask
+from gpuperf.judge.task import Side
 from gpuperf.run.connection import LocalConnection
 
 IDLE_S = 0.15  # seconds of a pause in which a seat may run and has nothing to do
@@ -28,7 +38,8 @@ ALIGNMENT = 64
 class Bench:
     """The workers of one process of a submission, and the file that results are copied into.
 
-    The first of `references` is the reference itself.
+    The first of `references` is the reference itself. On a GPU, `hardware` is what was observed of
+    it before, and `counted` the counts of those sides that were counted before.
     """
 
     answers: LocalConnection
@@ -37,13 +48,16 @@ class Bench:
     results: Path
     loaded: Loaded
     slots: int
+    hardware: Hardware | None = None
+    counted: dict[Side, Counted] = field(default_factory=dict)
 
 
 @dataclass
 class Trial:
     """The rounds of one process of a submission.
 
-    `uncompiled` says why torch.compile of the reference was not timed to the end, if it was not.
+    `uncompiled` says why torch.compile of the reference was not timed to the end, if it was not,
+    and `uncounted` that the counters of kernels ended the reference's process.
     """
 
     bench: Bench
@@ -55,7 +69,21 @@ class Trial:
     _idles: list[IdleTime] = field(default_factory=list)
     _replaced: str = ""
     uncompiled: str = ""
+    uncounted: bool = False
     _rounds: int = 0
+    _gpu: DeviceTrial | None = None
+
+    def __post_init__(self) -> None:
+        if (hardware := self.bench.hardware) is not None:
+            loaded = self.bench.loaded
+            self._gpu = DeviceTrial(
+                self.process,
+                self._ask_answers,
+                hardware.inputs,
+                loaded.results,
+                loaded.aliases,
+                self.bench.counted,
+            )
 
     def run(self, evidence: CaseEvidence) -> CaseEvidence:
         """Return *evidence* with what the rounds show. Raises: CannotMeasure."""
@@ -77,10 +105,17 @@ class Trial:
             replaced=evidence.replaced or self._replaced,
             seeds=(*evidence.seeds, f"{self.secret:016x}"),
             calls=evidence.calls + calls,
+            hardware=self._hardware(),
         )
 
+    def _hardware(self) -> Hardware | None:
+        if self._gpu is None or self.bench.hardware is None:
+            return None
+        return self._gpu.added_to(self.bench.hardware, ("submission", "reference"))
+
     def _run(self) -> None:
-        plan = Plan(self.secret, self.bench.slots, self.bench.loaded.kinds)
+        gpu = self._gpu is not None
+        plan = Plan(self.secret, self.bench.slots, self.bench.loaded.kinds, gpu=gpu)
         for each in plan.warm_rounds():
             self._round(each)
         plan.call_s = self._call_s()
@@ -88,6 +123,21 @@ class Trial:
         while self._play(plan.rounds()) and self._is_noisy():
             if time.monotonic() - began > LONGER_S:
                 break
+        if self._gpu is not None and not any(audit.failed for audit in self._audits):
+            self._look_closer(plan, self._gpu)
+
+    def _look_closer(self, plan: Plan, gpu: DeviceTrial) -> None:
+        """Record some windows, and count the operations of one call. Raises: Ended."""
+        rounds = plan.recorded_rounds()
+        for each in rounds:
+            self._round(each)
+        cost = self.bench.loaded.cost
+        if self.process or cost is None or not cost.flops:
+            return
+        self._ask_answers(Fill(rounds[-1].contents))
+        slot = rounds[-1].order[0]
+        gpu.count(self.bench.seat, slot)
+        self.uncounted = not gpu.count(self.bench.references[0], slot)
 
     def _play(self, rounds: Sequence[Round]) -> bool:
         """Play *rounds*; return False once a result is wrong. Raises: Ended."""
@@ -106,9 +156,10 @@ class Trial:
         return score is None or score.high > NOISY * score.low
 
     def _call_s(self) -> float:
-        """Return the seconds of a call of the reference in the rounds so far."""
+        """Return the least seconds of a call of the reference in the rounds so far: the first ones
+        load libraries."""
         windows = [w for w in self._windows if w.side == "reference" and w.calls]
-        return statistics.median(w.clerk_s / w.calls for w in windows)
+        return min(w.clerk_s / w.calls for w in windows)
 
     def _round(self, each: Round) -> None:
         """Fill the slots, let both sides run in turn, and audit some results. Raises: Ended."""
@@ -118,10 +169,15 @@ class Trial:
             if seat is not self.bench.seat:
                 self._reference_window(seat, each)
                 continue
-            returned = seat.window(each.order)
+            returned = self._window(seat, each)
             self._keep(seat, each, returned)
             self._replaced = self._replaced or returned.done.replaced[:300]
             self._audit(each, returned)
+
+    def _window(self, seat: Seat, each: Round) -> Returned:
+        if self._gpu is not None:
+            return self._gpu.window(seat, each, self._rounds)
+        return seat.window(each.order)
 
     def _seats(self, submission_first: bool) -> tuple[Seat, ...]:
         seats = (self.bench.seat, *self.bench.references)
@@ -131,7 +187,7 @@ class Trial:
         if seat.side == "compiled" and self.uncompiled:
             return
         try:
-            self._keep(seat, each, seat.window(each.order))
+            self._keep(seat, each, self._window(seat, each))
         except Ended as ended:
             if seat.side == "compiled":
                 self.uncompiled = str(ended)
@@ -153,22 +209,38 @@ class Trial:
         )
 
     def _audit(self, each: Round, returned: Returned) -> None:
-        """Copy the audited results out of the stopped seat, and have them compared."""
-        slots, places, end = [], [], 0
-        with self.bench.results.open("r+b") as file:
-            for index in each.audited:
-                contents = each.contents[index]
-                try:
-                    specs, end = self._copy(file.fileno(), returned.done.places[index], end)
-                except Refusal as refusal:
-                    refused = Audit(contents.slot, contents.kind, reason=str(refusal))
-                    self._audits.append(self._placed(refused, each))
-                    continue
-                slots.append(contents.slot)
-                places.append(specs)
+        """Have the audited results copied out of the seat and compared. Raises: Ended."""
+        if self._gpu is None:
+            slots, places = self._copied(each, returned)
+        else:
+            kept, refused = self._gpu.take(self.bench.seat, each, self._rounds, returned.done)
+            for index, reason in refused:
+                self._refuse(each, index, reason)
+            slots = [each.order[index] for index, _ in kept]
+            places = [specs for _, specs in kept]
         checked = self._ask_answers(Check(tuple(slots), tuple(places)))
         assert isinstance(checked, Checked)
         self._audits += [self._placed(audit, each) for audit in checked.audits]
+
+    def _refuse(self, each: Round, index: int, reason: str) -> None:
+        contents = each.contents[index]
+        self._audits.append(self._placed(Audit(contents.slot, contents.kind, reason=reason), each))
+
+    def _copied(
+        self, each: Round, returned: Returned
+    ) -> tuple[list[int], list[tuple[TensorSpec, ...]]]:
+        """Copy the audited results out of the stopped seat; return their slots and tensors."""
+        slots, places, end = [], [], 0
+        with self.bench.results.open("r+b") as file:
+            for index in each.audited:
+                try:
+                    specs, end = self._copy(file.fileno(), returned.done.places[index], end)
+                except Refusal as refusal:
+                    self._refuse(each, index, str(refusal))
+                    continue
+                slots.append(each.order[index])
+                places.append(specs)
+        return slots, places
 
     def _copy(
         self, file: int, places: tuple[Place, ...], end: int
@@ -195,7 +267,7 @@ class Trial:
         for seat in (self.bench.seat, self.bench.references[0]):
             self._idles.append(seat.idle(IDLE_S, self.process))
 
-    def _ask_answers(self, request: Fill | Check) -> object:
+    def _ask_answers(self, request: Any) -> object:
         try:
             return ask(self.bench.answers, request, self.deadline_s)
         except Ended as ended:

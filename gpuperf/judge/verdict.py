@@ -12,12 +12,13 @@ from typing import Literal
 from gpuperf.errors import UsageError
 from gpuperf.files import read_regular, write_atomically
 from gpuperf.judge.evidence import CaseEvidence, Grade
-from gpuperf.judge.rule import EXIT_CODES, ORDER, Judgement, Status, judge_case
+from gpuperf.judge.fact import Status
+from gpuperf.judge.rule import EXIT_CODES, ORDER, Judgement, judge_case
 from gpuperf.judge.score import Score
 from gpuperf.judge.task import Format
 from gpuperf.model.codec import decode, encode
 
-SCHEMA = 1
+SCHEMA, OLDEST = 2, 1  # schema 2 added what was observed of a GPU
 LARGEST = 32 << 20  # bytes
 
 
@@ -134,8 +135,9 @@ def read_verdict(path: Path) -> Verdict:
         header = json.loads(data)
         if not isinstance(header, dict) or header.get("kind") != "judge":
             raise ValueError("it was not written by the judge")
-        if header.get("schema") != SCHEMA:
-            raise ValueError(f"its schema is {str(header.get('schema'))[:20]}, not {SCHEMA}")
+        if header.get("schema") not in range(OLDEST, SCHEMA + 1):
+            known = f"{OLDEST} to {SCHEMA}"
+            raise ValueError(f"its schema is {str(header.get('schema'))[:20]}, not {known}")
         return decode(data, Verdict)
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{path} is not a verdict: {str(error)[:200]}", hint) from None

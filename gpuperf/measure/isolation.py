@@ -35,6 +35,7 @@ MOST_DEVICE_BYTES, MOST_DEVICE_SHARE = 256 << 20, 0.01
 # and that of the progress bars of autotuning.
 POOLS = ("ThreadPoolExecutor", "Inductor", "subproc_worker_timer", "tqdm_monitor")
 COMPILERS = "torch/_inductor"  # in the command lines of torch's own compile workers
+JUDGED = "gpuperf.judge.inside"  # modules whose methods are watched too
 CACHES = ("TORCH", "_TORCH", "TRITON", "KINETO")  # variables that name caches, set at first use
 
 
@@ -138,7 +139,13 @@ def _difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
 def _globals() -> dict[str, dict[str, Any]]:
     """Return what the names in `time`, `torch.cuda` and gpuperf's modules stand for, by module."""
     modules = [time, torch.cuda, *(m for n, m in list(sys.modules.items()) if _is_ours(n))]
-    return {module.__name__: dict(vars(module)) for module in modules if module is not None}
+    found = {module.__name__: dict(vars(module)) for module in modules if module is not None}
+    kinds = [torch.cuda.Event, torch.cuda.Stream]
+    for module in modules:
+        if module is not None and module.__name__.startswith(JUDGED):
+            own = (v for v in vars(module).values() if isinstance(v, type))
+            kinds += [kind for kind in own if kind.__module__ == module.__name__]
+    return found | {f"{kind.__module__}.{kind.__qualname__}": dict(vars(kind)) for kind in kinds}
 
 
 def _replaced(

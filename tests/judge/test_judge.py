@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 from command_line import SAXPY, CommandLine
 
-from gpuperf.judge.clerk import Clerk, Settings
+from gpuperf.judge.clerk import Clerk
+from gpuperf.judge.corpus import Sample, read_corpus
 from gpuperf.judge.reading import read_task
 from gpuperf.judge.rule import judge_case
-from gpuperf.judge.selftest import ACCUSED, Outcome, Sample, rates_table, read_corpus
+from gpuperf.judge.selftest import ACCUSED, Outcome, rates_table
+from gpuperf.judge.settings import Settings
 from gpuperf.judge.task import Submission
 from gpuperf.show.render import render
 
@@ -225,10 +227,14 @@ def test_the_corpus_has_every_family() -> None:
     samples = read_corpus(CORPUS)
     cheats = [s for s in samples if s.kind == "cheat"]
     assert set(FAMILIES.split()) == {s.summary.partition(":")[0] for s in cheats}
-    assert len([s for s in cheats if s.device == "cpu"]) >= 40
+    assert len([s for s in cheats if s.runs_on(gpu=False)]) >= 40
+    assert len([s for s in cheats if s.runs_on(gpu=True)]) >= 40
     assert all(s.path.stem.startswith(s.summary.partition(":")[0].lower() + "_") for s in cheats)
-    assert all((CORPUS / "tasks" / f"{s.task}.py").is_file() for s in samples)
-    assert len([s for s in samples if s.kind == "honest"]) >= 30
+    assert all(s.variant or (CORPUS / "tasks" / f"{s.task}.py").is_file() for s in samples)
+    honest = [s for s in samples if s.kind == "honest"]
+    assert len([s for s in honest if s.runs_on(gpu=False)]) >= 30
+    assert len([s for s in honest if s.runs_on(gpu=True)]) >= 200
+    assert len({s.name for s in samples}) == len(samples)
 
 
 def test_the_rates_have_exact_bounds() -> None:
@@ -239,7 +245,8 @@ def test_the_rates_have_exact_bounds() -> None:
         Outcome(honest, "suspect", "it burns"),
         *(Outcome(honest, "valid", "", 1.0) for _ in range(9)),
     ]
-    text = render([rates_table(outcomes, 4)], "table")
+    text = render([rates_table(outcomes, 4, 7)], "table")
     assert "0 of 59 cheats were valid (rate ≤ 4.95 % with 95 % confidence)" in text
     assert "1 of 10 honest submissions were accused (rate ≤ 39.4 % with 95 % confidence)" in text
-    assert "4 submissions need a GPU" in text
+    assert "4 submissions need another device" in text
+    assert "7 submissions are left for another sitting" in text

@@ -14,8 +14,8 @@ from typing import Any
 
 from gpuperf.errors import UsageError
 from gpuperf.files import write_atomically
+from gpuperf.judge.fact import Status
 from gpuperf.judge.reading import read_json, read_text
-from gpuperf.judge.rule import Status
 from gpuperf.judge.task import Submission, TaskCase, TaskSource
 from gpuperf.judge.verdict import JudgedCase, Verdict
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import time
 from typing import Any
 
 import torch
@@ -17,11 +18,13 @@ from gpuperf.errors import CannotMeasure
 from gpuperf.judge.evidence import Audit
 from gpuperf.judge.inside.comparison import answer_of, compare
 from gpuperf.judge.inside.contents import inputs_of
+from gpuperf.judge.inside.device_memory import CannotShare, allocate
 from gpuperf.judge.inside.draws import NOMINAL
 from gpuperf.judge.inside.examine import allowed_kinds, unfair_ways
 from gpuperf.judge.inside.layout import Slots, lay_out, map_file, put_together, spec_of, view_of
 from gpuperf.judge.inside.problem import Problem, load_problem
 from gpuperf.judge.inside.serving import serve
+from gpuperf.judge.inside.witness import Witness
 from gpuperf.judge.protocol import (
     Check,
     Checked,
@@ -31,9 +34,16 @@ from gpuperf.judge.protocol import (
     Load,
     Loaded,
     Ready,
+    Release,
     Share,
+    Shared,
     TensorSpec,
     ToAnswers,
+    Unwatch,
+    Watch,
+    Watched,
+    Withdraw,
+    Withdrawn,
 )
 from gpuperf.measure.checks import dtype_name
 from gpuperf.measure.deviation import WrongResult
@@ -58,6 +68,10 @@ class Answers:
         self._changeable: set[int] = set()
         self._held: dict[int, Contents] = {}
         self._earlier: dict[int, list[Contents]] = {}
+        self._device, self._witness = CPU, Witness(CPU, None)
+        self._places: list[tuple[torch.Tensor, str]] = []
+        self._withdrawn: dict[int, torch.Tensor] = {}
+        self._flushed: torch.Tensor | None = None
 
     def answer(self, request: Any) -> Any:
         """Serve *request* and return the reply. Raises: GpuperfError, and what a task raises."""
@@ -67,6 +81,10 @@ class Answers:
             return self._share(request)
         if isinstance(request, Fill):
             return self._fill(request)
+        if isinstance(request, Withdraw):
+            return self._withdraw(request)
+        if isinstance(request, Watch | Unwatch | Release):
+            return self._watch(request)
         return self._check(request)
 
     @property
@@ -77,7 +95,15 @@ class Answers:
         return self._problem
 
     def _load(self, request: Load) -> Loaded:
-        self._problem = problem = load_problem(request.task, request.case, request.seed)
+        device = open_device(request.device)
+        self._device, l2_bytes = device.torch, device.facts.l2_bytes
+        self._witness = Witness(self._device, l2_bytes)
+        if self._device.type == "cuda":
+            size = FLUSHED_L2_SIZES * (l2_bytes or LARGEST_L2)
+            self._flushed = torch.zeros(size, dtype=torch.uint8, device=self._device)
+        self._problem = problem = load_problem(
+            request.task, request.case, request.seed, self._device
+        )
         seeds = (request.seed, request.seed + 1)
         layouts = [lay_out(list(problem.make(seed))) for seed in seeds]
         if layouts[0] != layouts[1]:
@@ -111,19 +137,43 @@ class Answers:
             cost,
             notes,
             aliases,
-            Opened(*fingerprint_of(open_device("cpu"), Meter())),
+            Opened(*fingerprint_of(device, Meter())),
+            sum(_nonzero_bytes(tensor) for tensor in tensors),
+            min(self._probe() for _ in range(PROBES)),
         )
 
-    def _share(self, request: Share) -> Ready:
+    def _share(self, request: Share) -> Shared:
         assert self._layout is not None
-        self._slots = [Slots.open(path, self._layout, request.count) for path in request.slots]
+        shared = Shared(request.slots, request.results, request.others)
+        if request.on_device:
+            try:
+                shared = self._shared(request)
+            except CannotShare as error:
+                return Shared(missing=str(error))
+        self._slots = [
+            Slots.open(place, self._layout, request.count, self._device) for place in shared.slots
+        ]
         weights = lay_out(dict(self.problem.state))
         if weights.tensors:
             for path in request.states:
                 Slots.open(path, weights, 1).write(0, list(self.problem.state.values()))
-        self._memory = map_file(request.results, request.results_bytes)
-        self._held, self._earlier = {}, {}
-        return Ready()
+        if request.on_device:
+            self._memory = self._places[0][0]
+        else:
+            self._memory = map_file(request.results, request.results_bytes)
+        self._held, self._earlier, self._withdrawn = {}, {}, {}
+        return shared
+
+    def _shared(self, request: Share) -> Shared:
+        """Allocate memory of the device for results and for the slots of each seat, once."""
+        assert self._layout is not None
+        while len(self._places) < 2:  # no answer is ever in memory that the submission can read
+            self._places.append(allocate(request.results_bytes, self._device))
+        size = self._layout.size * request.count
+        while len(self._places) < 2 + len(request.slots):
+            self._places.append(allocate(size, self._device))
+        results, others, *slots = [place for _, place in self._places]
+        return Shared(tuple(slots[: len(request.slots)]), results, others)
 
     def _fill(self, request: Fill) -> Ready:
         for contents in request.contents:
@@ -133,6 +183,35 @@ class Answers:
             _, tensors = inputs_of(self.problem, contents)
             for slots in self._slots:
                 slots.write(contents.slot, tensors)
+        self._withdrawn = {}
+        self._probe()  # fills the L2 with lines that are clean, in place of those just written
+        return Ready()
+
+    def _probe(self) -> float:
+        """Return the seconds in which the device reads three times the size of its L2: long ones
+        while another process has work on it."""
+        if self._flushed is None:
+            return 0.0
+        began = time.perf_counter()
+        self._flushed.sum().item()
+        return time.perf_counter() - began
+
+    def _withdraw(self, request: Withdraw) -> Withdrawn:
+        """Keep what the call left of some contents, and replace the contents of all by zeros."""
+        if not request.probe:
+            slots = self._slots[0]
+            self._withdrawn = {slot: slots.part(slot).clone() for slot in request.slots}
+            slots.memory.zero_()
+            torch.cuda.synchronize(self._device)
+        return Withdrawn(self._probe())
+
+    def _watch(self, request: Watch | Unwatch | Release) -> Ready | Watched:
+        if isinstance(request, Unwatch):
+            return self._witness.end(request.pause_s)
+        if isinstance(request, Watch):
+            self._witness.begin()
+        else:
+            self._witness.close()
         return Ready()
 
     def _check(self, request: Check) -> Checked:
@@ -147,7 +226,9 @@ class Answers:
         memory = self._memory
         assert memory is not None
         try:
-            outputs: list[torch.Tensor] = [view_of(memory, spec, 0).clone() for spec in specs]
+            outputs: list[torch.Tensor] = [
+                view_of(memory, spec, 0).to(self._device, copy=True) for spec in specs
+            ]
             arguments = put_together(skeleton, [t.clone() for t in tensors])
             answer = answer_of(self.problem, arguments, contents.kind != NOMINAL)
             error, bound = compare(self.problem, put_together(skeleton, tensors), outputs, answer)
@@ -161,9 +242,10 @@ class Answers:
 
     def _changed(self, slot: int, tensors: list[torch.Tensor], side: int) -> str:
         """Return the number of an input that the call changed; empty if there is none."""
-        for number, (now, then) in enumerate(
-            zip(self._slots[side].tensors(slot), tensors, strict=True)
-        ):
+        slots = self._slots[side]
+        if slot in self._withdrawn:
+            slots, slot = Slots(slots.layout, self._withdrawn[slot]), 0
+        for number, (now, then) in enumerate(zip(slots.tensors(slot), tensors, strict=True)):
             if number not in self._changeable and not _same_bits(now, then):
                 return str(number + 1)
         return ""
@@ -184,6 +266,9 @@ class Answers:
         return False
 
 
+CPU = torch.device("cpu")
+FLUSHED_L2_SIZES, LARGEST_L2 = 3, 128 << 20
+PROBES = 10
 LEAST_REPLAYED = 16  # elements of a result that two contents do not share by chance
 NARROW = "answers are in the reference's own dtype: it does not run in float64"
 
@@ -198,7 +283,12 @@ def _absolute(outputs: list[torch.Tensor], exact: list[torch.Tensor]) -> float |
 
 def _same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
     first, second = (t.contiguous().reshape(-1).view(torch.uint8) for t in (a, b))
-    return bool(torch.equal(first, second))
+    return bool(torch.equal(first.to(second.device), second))
+
+
+def _nonzero_bytes(tensor: torch.Tensor) -> float:
+    """Return the bytes of the elements of *tensor* that are not zero, which a call must read."""
+    return float(int(torch.count_nonzero(tensor).item()) * int(tensor.element_size()))
 
 
 def _cost(

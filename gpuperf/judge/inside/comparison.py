@@ -65,7 +65,8 @@ def _moved(value: Any) -> Any:
     if not isinstance(value, torch.Tensor) or not value.is_floating_point():
         return value
     unit = UNIT_ROUNDOFF.get(dtype_name(value.dtype) or "", 0.0)
-    signs = torch.randint(2, value.shape, generator=torch.Generator().manual_seed(1)) * 2.0 - 1.0
+    generator = torch.Generator(value.device).manual_seed(1)
+    signs = torch.randint(2, value.shape, generator=generator, device=value.device) * 2.0 - 1.0
     return value.double() * (1 + NEAR * unit * signs)
 
 

@@ -23,7 +23,7 @@ def _offset(values: torch.Tensor, generator: torch.Generator) -> None:
     shape = (*values.shape[:-1], 1) if values.dim() > 1 else (1,)
     scale = torch.rand(shape, generator=generator, dtype=torch.float64).mul_(4).sub_(2).exp2_()
     moved = torch.randn(shape, generator=generator, dtype=torch.float64).mul_(4)
-    values.copy_(values.double() * scale + moved)
+    values.copy_(values.double() * scale.to(values.device) + moved.to(values.device))
 
 
 def _constant(values: torch.Tensor, generator: torch.Generator) -> None:

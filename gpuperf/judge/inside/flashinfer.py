@@ -16,13 +16,13 @@ from gpuperf.measure.registry import load_module
 MOST_INTEGER = 8  # random integers are from 0 to 7, which serve as flags and small indices
 
 
-def problem(task: TaskSource, case: TaskCase, seed: int) -> Problem:
+def problem(task: TaskSource, case: TaskCase, seed: int, device: torch.device) -> Problem:
     """Load the reference of a definition, and draw its inputs for one workload."""
     run, outputs = _reference(task), list(task.definition["outputs"])
     sizes = _sizes(task, case)
 
     def make(seed: int) -> Sequence[Any]:
-        generator = torch.Generator().manual_seed(seed)
+        generator = torch.Generator(device).manual_seed(seed)
         wanted = case.values.get("inputs", {})
         return [
             _draw(spec, wanted.get(name, {"type": "random"}), sizes, generator, name)
@@ -46,7 +46,9 @@ def problem(task: TaskSource, case: TaskCase, seed: int) -> Problem:
     )
 
 
-def builder(task: TaskSource, case: TaskCase, submission: Submission, side: Side) -> Builder:
+def builder(
+    task: TaskSource, case: TaskCase, submission: Submission, side: Side, device: torch.device
+) -> Builder:
     """Import the entry point of *side*."""
     outputs = list(task.definition["outputs"])
     if side != "submission":
@@ -67,7 +69,7 @@ def builder(task: TaskSource, case: TaskCase, submission: Submission, side: Side
                 with torch.no_grad():
                     if not writes:
                         return _in_order(function(*arguments), outputs)
-                    results = [_empty(spec, sizes) for spec in specs]
+                    results = [_empty(spec, sizes, device) for spec in specs]
                     function(*arguments, *results)
                     return results[0] if len(results) == 1 else tuple(results)
 
@@ -105,8 +107,8 @@ def _shape(spec: Mapping[str, Any], sizes: Mapping[str, int]) -> list[int]:
     return [sizes[axis] if isinstance(axis, str) else int(axis) for axis in spec["shape"]]
 
 
-def _empty(spec: Mapping[str, Any], sizes: Mapping[str, int]) -> torch.Tensor:
-    return torch.empty(_shape(spec, sizes), dtype=dtype_of(spec["dtype"]), device="cpu")
+def _empty(spec: Mapping[str, Any], sizes: Mapping[str, int], device: torch.device) -> torch.Tensor:
+    return torch.empty(_shape(spec, sizes), dtype=dtype_of(spec["dtype"]), device=device)
 
 
 def _draw(
@@ -122,12 +124,12 @@ def _draw(
         return wanted["value"]
     if kind != "random" or spec.get("shape") is None:
         raise CannotMeasure(f"the input {name!r} is of the kind {kind!r}, which is not read")
-    dtype, shape = dtype_of(spec["dtype"]), _shape(spec, sizes)
+    dtype, shape, device = dtype_of(spec["dtype"]), _shape(spec, sizes), generator.device
     if dtype == torch.bool:
-        return torch.randint(2, shape, generator=generator).bool()
+        return torch.randint(2, shape, generator=generator, device=device).bool()
     if not dtype.is_floating_point:
-        return torch.randint(MOST_INTEGER, shape, generator=generator).to(dtype)
-    return torch.randn(shape, generator=generator, dtype=torch.float32).to(dtype)
+        return torch.randint(MOST_INTEGER, shape, generator=generator, device=device).to(dtype)
+    return torch.randn(shape, generator=generator, dtype=torch.float32, device=device).to(dtype)
 
 
 def _in_order(result: Any, outputs: Sequence[str]) -> Any:

@@ -12,12 +12,12 @@ from typing import Any
 import torch
 
 from gpuperf.errors import WorkloadError
-from gpuperf.judge.inside.problem import Bind, Builder, Problem, compiled_for
+from gpuperf.judge.inside.problem import Bind, Builder, Problem, compiled_for, on_device
 from gpuperf.judge.task import Side, Submission, TaskCase, TaskSource
 from gpuperf.measure.registry import load_module
 
 
-def problem(task: TaskSource, case: TaskCase, seed: int) -> Problem:
+def problem(task: TaskSource, case: TaskCase, seed: int, device: torch.device) -> Problem:
     """Load the generator, the reference and the checker of a task."""
     _serve_modules(task)
     module = load_module(task.reference)
@@ -28,7 +28,7 @@ def problem(task: TaskSource, case: TaskCase, seed: int) -> Problem:
     def make(seed: int) -> Sequence[Any]:
         torch.manual_seed(seed)
         drawn = {"seed": seed % 2**31} if "seed" in names else {}
-        return [generate(**{**case.values, **drawn})]
+        return [on_device(generate(**{**case.values, **drawn}), device)]
 
     def call(data: Any) -> Any:
         with torch.no_grad():
@@ -44,7 +44,9 @@ def problem(task: TaskSource, case: TaskCase, seed: int) -> Problem:
     return Problem(make, call, check=checked if checker else None, kinds=("nominal",))
 
 
-def builder(task: TaskSource, case: TaskCase, submission: Submission, side: Side) -> Builder:
+def builder(
+    task: TaskSource, case: TaskCase, submission: Submission, side: Side, device: torch.device
+) -> Builder:
     """Import the function of *side*."""
     _serve_modules(task)
     name = "custom_kernel" if side == "submission" else "ref_kernel"

@@ -14,24 +14,25 @@ from typing import Any
 import torch
 
 from gpuperf.errors import WorkloadError
-from gpuperf.judge.inside.problem import Bind, Builder, Problem, compiled_for, widened
+from gpuperf.judge.inside.problem import Bind, Builder, Problem, compiled_for, on_device, widened
 from gpuperf.judge.task import Side, Submission, TaskCase, TaskSource
 from gpuperf.measure.registry import load_module
 
 
-def problem(task: TaskSource, case: TaskCase, seed: int) -> Problem:
+def problem(task: TaskSource, case: TaskCase, seed: int, device: torch.device) -> Problem:
     """Load `Model` and the functions that make its inputs."""
     module = load_module(task.reference)
     torch.manual_seed(seed)
     init = list(_named(module, "get_init_inputs")()) if hasattr(module, "get_init_inputs") else []
     get_inputs = _named(module, "get_inputs")
     torch.manual_seed(seed)
-    model = _named(module, "Model")(*init)
+    model = _named(module, "Model")(*init).to(device)
     wide = copy.deepcopy(model).double()
 
     def make(seed: int) -> Sequence[Any]:
         torch.manual_seed(seed)
-        return list(get_inputs())
+        with device:  # large inputs are drawn fast there
+            return list(on_device(get_inputs(), device))
 
     def call(*arguments: Any) -> Any:
         with torch.no_grad():
@@ -41,11 +42,13 @@ def problem(task: TaskSource, case: TaskCase, seed: int) -> Problem:
         with torch.no_grad():
             return wide(*map(widened, arguments))
 
-    state = {name: value.detach().clone() for name, value in model.state_dict().items()}
+    state = {name: value.detach().cpu().clone() for name, value in model.state_dict().items()}
     return Problem(make, call, exact, init=init, state=state)
 
 
-def builder(task: TaskSource, case: TaskCase, submission: Submission, side: Side) -> Builder:
+def builder(
+    task: TaskSource, case: TaskCase, submission: Submission, side: Side, device: torch.device
+) -> Builder:
     """Import the module of *side*."""
     module = load_module(submission.path if side == "submission" else task.reference)
     name = "ModelNew" if side == "submission" and hasattr(module, "ModelNew") else "Model"
@@ -56,6 +59,7 @@ def builder(task: TaskSource, case: TaskCase, submission: Submission, side: Side
         model = kind(*init)
         if isinstance(model, torch.nn.Module):
             _give_weights(model, state)
+            model = model.to(device)
         function = compiled_for(side, model)
 
         def bind(arguments: Sequence[Any]) -> Callable[[], Any]:

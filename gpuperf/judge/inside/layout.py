@@ -15,9 +15,11 @@ from typing import Any
 import torch
 
 from gpuperf.errors import CannotMeasure
+from gpuperf.judge.inside.device_memory import is_device, opened
 from gpuperf.judge.protocol import Layout, TensorSpec
 
 ALIGNMENT, PAGE = 64, 4096
+CPU = torch.device("cpu")
 SIMPLE = (type(None), bool, int, float, str)
 
 
@@ -65,8 +67,8 @@ def lay_out(tree: Any) -> Layout:
     skeleton = take_apart(tree, tensors)
     specs, end = [], 0
     for tensor in tensors:
-        if tensor.layout != torch.strided or tensor.device.type != "cpu":
-            raise CannotMeasure("an input is no dense tensor in host memory")
+        if tensor.layout != torch.strided:
+            raise CannotMeasure("an input is no dense tensor")
         spec = spec_of(tensor, end)
         specs.append(spec)
         end += -(-spec.bytes // ALIGNMENT) * ALIGNMENT
@@ -101,9 +103,16 @@ class Slots:
     memory: torch.Tensor
 
     @classmethod
-    def open(cls, path: str, layout: Layout, count: int) -> Slots:
-        """Map *count* slots of the file *path*, which has them already."""
-        return cls(layout, map_file(path, layout.size * count))
+    def open(cls, place: str, layout: Layout, count: int, device: torch.device = CPU) -> Slots:
+        """Map *count* slots of the file *place*, or open those in the memory of *device*."""
+        size = layout.size * count
+        if is_device(place):
+            return cls(layout, opened(place, size, device))
+        return cls(layout, map_file(place, size))
+
+    def part(self, slot: int) -> torch.Tensor:
+        """Return the bytes of *slot*."""
+        return self.memory[slot * self.layout.size : (slot + 1) * self.layout.size]
 
     def tensors(self, slot: int) -> list[torch.Tensor]:
         """Return the tensors of *slot*, which share its memory."""
@@ -129,5 +138,5 @@ def view_of(memory: torch.Tensor, spec: TensorSpec, base: int) -> torch.Tensor:
     dtype = dtype_of(spec.dtype)
     begin = base + spec.offset
     if not spec.bytes:
-        return torch.empty(spec.shape, dtype=dtype, device="cpu")
+        return torch.empty(spec.shape, dtype=dtype, device=memory.device)
     return memory[begin : begin + spec.bytes].view(dtype).as_strided(spec.shape, spec.strides)

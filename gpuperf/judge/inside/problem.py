@@ -53,17 +53,35 @@ READERS = {
 }
 
 
-def load_problem(task: TaskSource, case: TaskCase, seed: int) -> Problem:
-    """Load the reference of *task*. Raises: GpuperfError, and what its code raises."""
-    problem: Problem = importlib.import_module(READERS[task.format]).problem(task, case, seed)
+def load_problem(task: TaskSource, case: TaskCase, seed: int, device: torch.device) -> Problem:
+    """Load the reference of *task*, whose inputs and answers are on *device*.
+
+    Raises: GpuperfError, and what its code raises.
+    """
+    reader = importlib.import_module(READERS[task.format])
+    problem: Problem = reader.problem(task, case, seed, device)
     return problem
 
 
-def load_builder(task: TaskSource, case: TaskCase, submission: Submission, side: Side) -> Builder:
-    """Import the code of *side*. Raises: GpuperfError, and what its code raises."""
+def load_builder(
+    task: TaskSource, case: TaskCase, submission: Submission, side: Side, device: torch.device
+) -> Builder:
+    """Import the code of *side*, which runs on *device*. Raises: GpuperfError, and what its code
+    raises."""
     reader = importlib.import_module(READERS[task.format])
-    builder: Builder = reader.builder(task, case, submission, side)
+    builder: Builder = reader.builder(task, case, submission, side, device)
     return builder
+
+
+def on_device(value: Any, device: torch.device) -> Any:
+    """Return *value* with its tensors on *device*."""
+    if isinstance(value, torch.Tensor):
+        return value.to(device)
+    if isinstance(value, list | tuple):
+        return type(value)(on_device(item, device) for item in value)
+    if isinstance(value, dict):
+        return {key: on_device(item, device) for key, item in value.items()}
+    return value
 
 
 def compiled_for(side: Side, function: Callable[..., Any]) -> Callable[..., Any]:

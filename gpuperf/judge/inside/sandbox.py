@@ -98,7 +98,8 @@ def _landlock(folders: Sequence[str]) -> str:
     ruleset = libc.syscall(CREATE_RULESET, attributes, len(attributes), 0)
     if ruleset < 0:
         return _last_error()
-    allowed = [("/", READING), *((name, rights) for name in (*folders, *DEVICES))]
+    gpus = [str(path) for path in Path("/dev").glob("nvidia*")]
+    allowed = [("/", READING), *((name, rights) for name in (*folders, *DEVICES, *gpus))]
     for path, some in allowed:
         _allow(libc, ruleset, path, some & rights)
     refused = _last_error() if libc.syscall(RESTRICT_SELF, ruleset, 0) else ""

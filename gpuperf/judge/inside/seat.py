@@ -2,7 +2,8 @@
 
 The seat has inputs and results only. It runs in windows between which the clerk stops it, so that
 the contents of its inputs are unknown to it outside windows; results are read out of its memory
-while it is stopped. What it says of its times is a claim.
+while it is stopped, or on a GPU copied after their inputs were withdrawn. What it says of its times
+and of the device's work is a claim.
 """
 
 from __future__ import annotations
@@ -14,11 +15,27 @@ from typing import Any
 
 import torch
 
-from gpuperf.judge.inside.layout import Slots, put_together
+from gpuperf.judge.inside.device_side import DeviceSide
+from gpuperf.judge.inside.layout import CPU, Slots, put_together
 from gpuperf.judge.inside.problem import Builder, load_builder
 from gpuperf.judge.inside.sandbox import restrict
 from gpuperf.judge.inside.serving import serve
-from gpuperf.judge.protocol import Build, Done, Import, Imported, Place, Ready, ToSeat, Window
+from gpuperf.judge.protocol import (
+    IN_INPUT,
+    Build,
+    Collect,
+    Count,
+    Done,
+    Fetch,
+    Import,
+    Imported,
+    Place,
+    Ready,
+    Recorded,
+    ToSeat,
+    Window,
+)
+from gpuperf.judge.task import Side
 from gpuperf.measure.isolation import replaced_functions, watched_functions
 from gpuperf.measure.result_tensors import overlaps_itself
 
@@ -36,6 +53,8 @@ class Seat:
         self._builder: Builder | None = None
         self._calls: list[Callable[[], Any]] = []
         self._results: list[Any] = []
+        self._gpu: DeviceSide | None = None
+        self._side: Side = "reference"
 
     def answer(self, request: Any) -> Any:
         """Serve *request* and return the reply. Raises: what the code of the side raises."""
@@ -43,13 +62,26 @@ class Seat:
             return self._window(request)
         if _isinstance(request, Import):
             return self._import(request)
-        assert _isinstance(request, Build)
-        return self._build(request)
+        if _isinstance(request, Build):
+            return self._build(request)
+        assert self._gpu is not None
+        if _isinstance(request, Collect):
+            return self._gpu.collect(request, self._results)
+        if _isinstance(request, Fetch):
+            return self._gpu.fetch(request)
+        assert _isinstance(request, Count)
+        return self._gpu.count(self._calls[request.slot], self._side)
 
     def _import(self, request: Import) -> Imported:
+        device = torch.device(request.device)
+        if device.type == "cuda":  # before the restrictions: the driver opens files
+            self._gpu = DeviceSide(device)
+        self._side = request.side
         restrictions = restrict(request.isolation, request.scratch, request.memory)
         self._functions = _watched()
-        self._builder = load_builder(request.task, request.case, request.submission, request.side)
+        self._builder = load_builder(
+            request.task, request.case, request.submission, request.side, device
+        )
         return Imported(restrictions)
 
     def _build(self, request: Build) -> Ready:
@@ -58,7 +90,10 @@ class Seat:
         if request.state.tensors:
             held = Slots.open(request.weights, request.state, 1)
             weights = put_together(request.state.skeleton, held.tensors(0))
-        slots = Slots.open(request.slots, request.inputs, request.count)
+        if self._gpu is None:
+            slots = Slots.open(request.slots, request.inputs, request.count, CPU)
+        else:
+            slots = self._gpu.open(request)
         bind = self._builder(put_together(request.init, []), weights, request.seed)
         self._calls = [
             bind(put_together(request.inputs.skeleton, slots.tensors(slot)))
@@ -67,33 +102,48 @@ class Seat:
         return Ready()
 
     def _window(self, request: Window) -> Done:
-        calls, results = self._calls, self._results
+        calls, results, gpu = self._calls, self._results, self._gpu
         results.clear()
-        claims = []
-        for slot in request.order:
-            began = _clock()
-            results.append(calls[slot]())
-            claims.append(_clock() - began)
-        places = tuple(_places(result) for result in results)
-        return Done(request.number, tuple(claims), places, _replaced(self._functions))
+        claims: list[float] = []
+        recorded: Recorded | None = None
+
+        def run() -> None:
+            for slot in request.order:
+                began = _clock()
+                results.append(calls[slot]())
+                claims.append(_clock() - began)
+
+        began = _clock()
+        if gpu is not None and request.recorded:
+            recorded = gpu.record(run)
+        else:
+            run()
+            if gpu is not None:
+                gpu.wait()
+        if gpu is not None and claims:  # calls return before the device has ended them
+            claims[-1] += max(0.0, _clock() - began - sum(claims))
+        places = tuple(self._places(result) for result in results)
+        return Done(request.number, tuple(claims), places, _replaced(self._functions), recorded)
+
+    def _places(self, result: Any) -> tuple[Place, ...]:
+        """Return where the tensors of *result* lie."""
+        if _isinstance(result, list | tuple) and result:
+            return tuple(_place(item, self._gpu) for item in result)
+        return (_place(result, self._gpu),)
 
 
-def _places(result: Any) -> tuple[Place, ...]:
-    """Return where the tensors of *result* lie."""
-    if _isinstance(result, list | tuple) and result:
-        return tuple(_place(item) for item in result)
-    return (_place(result),)
-
-
-def _place(tensor: Any) -> Place:
+def _place(tensor: Any, gpu: DeviceSide | None) -> Place:
     if _type(tensor) is not _Tensor and _type(tensor) is not torch.nn.Parameter:
         kind = f"{_type(tensor).__module__}.{_type(tensor).__qualname__}"
         return Place(0, (), (), "", f"is a {kind}, not a torch.Tensor")
-    if tensor.layout != torch.strided or tensor.device.type != "cpu":
+    wanted = "cpu" if gpu is None else "cuda"
+    if tensor.layout != torch.strided or tensor.device.type != wanted:
         return Place(0, (), (), "", f"is on {tensor.device} with the layout {tensor.layout}")
-    name = str(tensor.dtype).removeprefix("torch.")
+    name, address = str(tensor.dtype).removeprefix("torch."), _address(tensor)
     odd = "has several elements at one address" if overlaps_itself(tensor) else ""
-    return Place(_address(tensor), tuple(tensor.shape), tuple(tensor.stride()), name, odd)
+    if gpu is not None and not odd and gpu.has(address):
+        odd = IN_INPUT
+    return Place(address, tuple(tensor.shape), tuple(tensor.stride()), name, odd)
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -21,10 +21,8 @@ from gpuperf.measure.registry import load_module, load_source
 from gpuperf.measure.verify import picker
 from gpuperf.model.workload import Implementation, Point, Value, Workload
 
-CPU = torch.device("cpu")
 
-
-def problem(task: TaskSource, case: TaskCase, seed: int) -> Problem:
+def problem(task: TaskSource, case: TaskCase, seed: int, device: torch.device) -> Problem:
     """Load the workload at one point."""
     workload, point = _workload(task, case)
     if workload.mutates or workload.dropout(point) is not None:
@@ -35,7 +33,7 @@ def problem(task: TaskSource, case: TaskCase, seed: int) -> Problem:
 
     def make_kind(seed: int, kind: str) -> Sequence[Any]:
         draw = None if kind == "nominal" else kind
-        made = bind_make(CPU, seed % 2**31, "randn", draw)  # type: ignore[arg-type]
+        made = bind_make(device, seed % 2**31, "randn", draw)  # type: ignore[arg-type]
         return [dict(workload.inputs(point, made))]
 
     def call(inputs: Mapping[str, Any]) -> Any:
@@ -61,7 +59,9 @@ def problem(task: TaskSource, case: TaskCase, seed: int) -> Problem:
     )
 
 
-def builder(task: TaskSource, case: TaskCase, submission: Submission, side: Side) -> Builder:
+def builder(
+    task: TaskSource, case: TaskCase, submission: Submission, side: Side, device: torch.device
+) -> Builder:
     """Import `build` of the submission; the reference's is the workload's first implementation."""
     workload, point = _workload(task, case)
     first, options = _first(workload)

@@ -20,17 +20,20 @@ from gpuperf.model.metrics import BYTES, choose, combine
 BUFFER_BYTES = 16 << 20
 MOST_SAMPLES = 1024
 LEAST_INTERVAL_S = 100e-6
+BUSY_BYTES_PER_S = 2e9  # an idle H200 moves 0.04 GB/s, and one kernel of few bytes more than this
 BY_CLOCK, BY_TIME = 0, 1  # CUpti_PmSampling_TriggerMode
 CYCLES_PER_S = 1.5e9  # about the system clock, where the trigger counts its cycles
 END_OF_RECORDS = 2
 
 
 class Traffic(NamedTuple):
-    """Bytes through DRAM, and the seconds of the host's clock in which they were counted."""
+    """Bytes through DRAM, the seconds of the host's clock in which they were counted, and seconds
+    with more traffic than an idle card has."""
 
     read: float
     written: float
     seconds: float
+    busy_s: float = 0.0
 
 
 class DramSampler:
@@ -132,14 +135,17 @@ class DramSampler:
             raise NoCounters("overflow", f"{seconds:.3g} s gave more samples than the buffer holds")
         if not info.completed:
             raise NoCounters("no-samples", f"the counters gave no sample in {seconds:.3g} s")
-        totals = [0.0] * len(self._names)
+        totals, busy = [0.0] * len(self._names), 0
         for index in range(info.completed):
-            for place, value in enumerate(self._host.evaluate(image, index, self._names)):
+            values = self._host.evaluate(image, index, self._names)
+            busy += sum(values) > BUSY_BYTES_PER_S * self._interval_s
+            for place, value in enumerate(values):
                 totals[place] += value
         moved = combine(self._chosen, self._names, totals)
         if set(moved) != set(BYTES):
             raise NoCounters("no-samples", "the counters gave samples without values")
-        return Traffic(moved["dram_read_bytes"], moved["dram_written_bytes"], seconds)
+        read, written = moved["dram_read_bytes"], moved["dram_written_bytes"]
+        return Traffic(read, written, seconds, busy * self._interval_s)
 
     def close(self) -> None:
         """Disable the sampling of the counters. Raises: NoCounters."""

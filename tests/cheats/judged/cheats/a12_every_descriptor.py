@@ -5,7 +5,7 @@ import os
 
 import torch
 
-TASK, DEVICE = "add", "cpu"
+TASK, DEVICE = "add", "any"
 
 
 class ModelNew(torch.nn.Module):

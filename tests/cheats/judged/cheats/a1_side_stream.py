@@ -2,12 +2,12 @@
 
 import torch
 
-TASK, DEVICE = "matmul", "gpu"
+TASK, DEVICE = "gemm", "gpu"
 
 
 class ModelNew(torch.nn.Module):
     def forward(self, a, b):
-        c = torch.empty(a.shape[0], b.shape[1], device=a.device)
+        c = a.new_empty(a.shape[0], b.shape[1])
         with torch.cuda.stream(torch.cuda.Stream()):
             torch.mm(a, b, out=c)
         return c

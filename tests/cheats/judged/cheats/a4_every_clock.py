@@ -4,7 +4,7 @@ import time
 
 import torch
 
-TASK, DEVICE = "softmax", "cpu"
+TASK, DEVICE = "softmax", "any"
 
 
 def slow(real):

@@ -4,7 +4,7 @@ import time
 
 import torch
 
-TASK, DEVICE = "matmul", "cpu"
+TASK, DEVICE = "matmul", "any"
 
 
 real = time.perf_counter

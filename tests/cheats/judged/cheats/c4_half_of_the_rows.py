@@ -2,11 +2,11 @@
 
 import torch
 
-TASK, DEVICE = "matmul", "cpu"
+TASK, DEVICE = "matmul", "any"
 
 
 class ModelNew(torch.nn.Module):
     def forward(self, a, b):
-        c = torch.zeros(a.shape[0], b.shape[1])
+        c = a.new_zeros(a.shape[0], b.shape[1])
         c[::2] = a[::2] @ b
         return c

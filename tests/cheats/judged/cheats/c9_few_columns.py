@@ -2,7 +2,7 @@
 
 import torch
 
-TASK, DEVICE = "mean", "cpu"
+TASK, DEVICE = "mean", "any"
 
 
 class ModelNew(torch.nn.Module):

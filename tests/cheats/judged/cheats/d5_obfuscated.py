@@ -2,7 +2,7 @@
 
 import base64
 
-TASK, DEVICE = "matmul", "cpu"
+TASK, DEVICE = "matmul", "any"
 
 exec(
     base64.b64decode(

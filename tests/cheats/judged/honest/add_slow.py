@@ -4,7 +4,7 @@ import time
 
 import torch
 
-TASK, DEVICE = "add", "cpu"
+TASK, DEVICE = "add", "any"
 
 
 class ModelNew(torch.nn.Module):

@@ -2,10 +2,10 @@
 
 import torch
 
-TASK, DEVICE = "matmul", "cpu"
+TASK, DEVICE = "matmul", "any"
 
 
 class ModelNew(torch.nn.Module):
     def forward(self, a, b):
-        c = torch.empty(a.shape[0], b.shape[1])
+        c = a.new_empty(a.shape[0], b.shape[1])
         return torch.mm(a, b, out=c)

@@ -4,12 +4,12 @@ import threading
 
 import torch
 
-TASK, DEVICE = "matmul", "cpu"
+TASK, DEVICE = "matmul", "any"
 
 
 class ModelNew(torch.nn.Module):
     def forward(self, a, b):
-        c = torch.empty(a.shape[0], b.shape[1])
+        c = a.new_empty(a.shape[0], b.shape[1])
         thread = threading.Thread(target=lambda: torch.mm(a, b, out=c))
         thread.start()
         thread.join()

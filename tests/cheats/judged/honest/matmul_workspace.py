@@ -2,7 +2,7 @@
 
 import torch
 
-TASK, DEVICE = "matmul", "cpu"
+TASK, DEVICE = "matmul", "any"
 
 
 class ModelNew(torch.nn.Module):
@@ -12,5 +12,5 @@ class ModelNew(torch.nn.Module):
 
     def forward(self, a, b):
         if self.space is None:
-            self.space = torch.empty(a.shape[0], b.shape[1])
+            self.space = a.new_empty(a.shape[0], b.shape[1])
         return torch.mm(a, b, out=self.space).clone()

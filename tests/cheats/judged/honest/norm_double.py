@@ -2,7 +2,7 @@
 
 import torch
 
-TASK, DEVICE = "norm", "cpu"
+TASK, DEVICE = "norm", "any"
 
 
 class ModelNew(torch.nn.Module):

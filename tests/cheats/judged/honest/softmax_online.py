@@ -2,13 +2,13 @@
 
 import torch
 
-TASK, DEVICE = "softmax", "cpu"
+TASK, DEVICE = "softmax", "any"
 
 
 class ModelNew(torch.nn.Module):
     def forward(self, x):
         m = torch.full((x.shape[0], 1), -torch.inf)
-        s = torch.zeros(x.shape[0], 1)
+        s = x.new_zeros(x.shape[0], 1)
         for part in x.split(256, 1):
             n = torch.maximum(m, part.amax(1, keepdim=True))
             s = s * (m - n).exp() + (part - n).exp().sum(1, keepdim=True)

@@ -2,7 +2,7 @@
 
 import torch
 
-TASK, DEVICE = "softmax", "cpu"
+TASK, DEVICE = "softmax", "any"
 
 
 class ModelNew(torch.nn.Module):

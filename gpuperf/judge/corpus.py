@@ -1,0 +1,107 @@
+"""Read a corpus of known cheats and honest kernels.
+
+A corpus is a folder with `tasks/`, `cheats/`, `honest/` and `families/`. A submission names its
+task and the device that it needs (`cpu`, `gpu` or `any`) in an assignment `TASK, DEVICE = "matmul",
+"any"`, and its family in its docstring. A file in `families/` is task and honest submissions in
+one: `VARIANTS` has the variants of each task, `model(task, variant)` returns a module, and
+`inputs(task)` a function that draws inputs.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from gpuperf.errors import UsageError
+from gpuperf.judge.reading import read_text
+
+Kind = Literal["cheat", "honest"]
+FOLDERS: dict[Kind, str] = {"cheat": "cheats", "honest": "honest"}
+FAMILIES = "families"
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A submission of a corpus: what it is, its task, the device that it needs, its docstring, and
+    its variant in a family."""
+
+    path: Path
+    kind: Kind
+    task: str
+    device: str
+    summary: str
+    variant: str = ""
+
+    @property
+    def name(self) -> str:
+        """The name of the file, or of a variant of a family."""
+        return f"{self.path.stem}_{self.task}_{self.variant}" if self.variant else self.path.stem
+
+    def runs_on(self, gpu: bool) -> bool:
+        """Return whether it is to be judged on a GPU, or on a CPU."""
+        return self.device in ("any", "gpu" if gpu else "cpu")
+
+    def texts(self) -> tuple[str, str]:
+        """Return the text of its task, and its own. Raises: UsageError."""
+        if not self.variant:
+            task = self.path.parents[1] / "tasks" / f"{self.task}.py"
+            return read_text(task), read_text(self.path)
+        text = read_text(self.path)
+        made = (
+            f'\n\nModel, ModelNew = model("{self.task}", "reference"), '
+            f'model("{self.task}", "{{}}")\nget_inputs = inputs("{self.task}")\n'
+        )
+        return text + made.format("reference"), text + made.format(self.variant)
+
+    def sha256(self) -> str:
+        """Return the SHA-256 of both texts."""
+        return hashlib.sha256("\0".join(self.texts()).encode()).hexdigest()
+
+
+def read_corpus(folder: Path, only: str = "") -> list[Sample]:
+    """Return the samples in *folder* whose names contain *only*. Raises: UsageError."""
+    samples = [
+        _sample(path, kind)
+        for kind, name in FOLDERS.items()
+        for path in sorted((folder / name).glob("*.py"))
+    ]
+    for path in sorted((folder / FAMILIES).glob("*.py")):
+        samples += _family(path)
+    samples = [sample for sample in samples if only in sample.name]
+    if not samples:
+        raise UsageError(
+            f"{folder} holds no corpus", "--corpus tests/cheats/judged of a clone of gpuperf"
+        )
+    return samples
+
+
+def _sample(path: Path, kind: Kind) -> Sample:
+    tree = ast.parse(read_text(path))
+    found = _value(tree, "(TASK, DEVICE)")
+    if found is None:
+        raise UsageError(f"{path} names no task", 'TASK, DEVICE = "matmul", "cpu"')
+    task, device = found
+    return Sample(path, kind, str(task), str(device), ast.get_docstring(tree) or "")
+
+
+def _family(path: Path) -> Iterator[Sample]:
+    tree = ast.parse(read_text(path))
+    variants, device = _value(tree, "VARIANTS"), _value(tree, "DEVICE")
+    if not isinstance(variants, dict) or device is None:
+        raise UsageError(f"{path} names no variants", 'VARIANTS = {"task": ("variant",)}')
+    for task, names in variants.items():
+        for name in names:
+            summary = ast.get_docstring(tree) or ""
+            yield Sample(path, "honest", str(task), str(device), summary, str(name))
+
+
+def _value(tree: ast.Module, name: str) -> Any:
+    """Return the literal that is assigned to *name*; None if there is none."""
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == name:
+            return ast.literal_eval(node.value)
+    return None

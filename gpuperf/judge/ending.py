@@ -1,0 +1,39 @@
+"""Say how the workers of a clerk ended, and make the files that they share."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from gpuperf.errors import CannotMeasure, WorkloadError
+from gpuperf.judge.evidence import CaseEvidence, Failure
+from gpuperf.judge.seat import Ended
+
+SPARE = 4  # times the bytes of all slots that must be free there
+
+
+def make_file(path: Path, size: int) -> None:
+    """Make a file of *size* zeros for this user alone. Raises: CannotMeasure without room."""
+    room = shutil.disk_usage(path.parent).free
+    if SPARE * size > room + size:
+        raise CannotMeasure(f"{path.parent} has no room for {size >> 20} MiB of inputs")
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+    os.truncate(handle, size)
+    os.close(handle)
+
+
+def failed(evidence: CaseEvidence, ended: Ended, error: Failure) -> CaseEvidence:
+    """Return *evidence* with the failure of the submission; *error* is that of an exception."""
+    known: Mapping[str, Failure] = {"timeout": "timeout", "oom": "oom", "crashed": "crashed"}
+    return replace(evidence, failure=known.get(ended.failure, error), reason=str(ended))
+
+
+def fault_of_task(ended: Ended) -> CannotMeasure:
+    hint = "run the reference by itself, or give --debug to see what it prints"
+    kind: Any = WorkloadError if ended.failure == "load" else CannotMeasure
+    fault: CannotMeasure = kind(f"the reference cannot be judged by: {ended}", hint)
+    return fault

@@ -1,0 +1,110 @@
+"""Share memory of a CUDA device between processes, by the driver's IPC handles.
+
+The answers' worker allocates, and its allocations live as long as it does, since memory must not be
+freed while another process has it open. A seat opens each handle once.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import torch
+
+from gpuperf.errors import CannotMeasure
+
+HANDLE_BYTES = 64  # CU_IPC_HANDLE_SIZE, cuda.h
+LAZY_PEER_ACCESS = 1  # CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS
+PREFIX = "device:"  # of a place that is memory of the device, followed by its handle in hex
+
+
+class CannotShare(CannotMeasure):
+    """The driver shares no memory between processes here."""
+
+
+class _Handle(ctypes.Structure):
+    """CUipcMemHandle, which is passed by value."""
+
+    _fields_ = [("reserved", ctypes.c_ubyte * HANDLE_BYTES)]
+
+
+class _Array:
+    """Memory of the device as torch takes it over: by CUDA's array interface."""
+
+    def __init__(self, address: int, size: int) -> None:
+        self.__cuda_array_interface__ = {
+            "shape": (size,),
+            "typestr": "|u1",
+            "data": (address, False),
+            "strides": None,
+            "version": 3,
+        }
+
+
+def is_device(place: str) -> bool:
+    """Return whether *place* names memory of the device, not a file."""
+    return place.startswith(PREFIX)
+
+
+def allocate(size: int, device: torch.device) -> tuple[torch.Tensor, str]:
+    """Return *size* bytes of the device that other processes can open, and their place.
+
+    Raises: CannotShare, torch.OutOfMemoryError.
+    """
+    driver, address, handle = _driver(device), ctypes.c_uint64(), _Handle()
+    result = driver.cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(size))
+    if result == 2:  # CUDA_ERROR_OUT_OF_MEMORY
+        raise torch.OutOfMemoryError(f"the device has no room for {size >> 20} MiB of inputs")
+    _check(result, "allocate memory", driver)
+    _check(driver.cuIpcGetMemHandle(ctypes.byref(handle), address), "share memory", driver)
+    return _tensor(address.value, size, device), PREFIX + bytes(handle.reserved).hex()
+
+
+@cache
+def opened(place: str, size: int, device: torch.device) -> torch.Tensor:
+    """Return the memory at *place*, which another process has allocated. Raises: CannotShare."""
+    driver, address, handle = _driver(device), ctypes.c_uint64(), _Handle()
+    raw = bytes.fromhex(place.removeprefix(PREFIX))
+    ctypes.memmove(ctypes.byref(handle), raw, HANDLE_BYTES)
+    driver.cuIpcOpenMemHandle_v2.argtypes = [ctypes.c_void_p, _Handle, ctypes.c_uint]
+    result = driver.cuIpcOpenMemHandle_v2(ctypes.byref(address), handle, LAZY_PEER_ACCESS)
+    _check(result, "open shared memory", driver)
+    return _tensor(address.value, size, device)
+
+
+def synchronizer(device: torch.device) -> Callable[[], int]:
+    """Return the driver's own call that waits for all streams: no name in torch can change it."""
+    wait: Callable[[], int] = _driver(device).cuCtxSynchronize
+    return wait
+
+
+def marker(device: torch.device) -> Callable[[], int]:
+    """Return a function that sets one byte on the default stream, where its record shows when the
+    work that was queued there before had ended."""
+    driver, address = _driver(device), ctypes.c_uint64()
+    _check(driver.cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(1)), "allocate", driver)
+    mark = driver.cuMemsetD8Async
+    mark.argtypes = [ctypes.c_uint64, ctypes.c_ubyte, ctypes.c_size_t, ctypes.c_void_p]
+    return lambda: int(mark(address.value or 0, 0, 1, None))
+
+
+def _driver(device: torch.device) -> Any:
+    """Return the driver's library, with torch's context of *device* current in this thread."""
+    torch.cuda.set_device(device)
+    torch.empty(1, device=device)  # makes the context
+    return ctypes.CDLL("libcuda.so.1")
+
+
+def _tensor(address: int | None, size: int, device: torch.device) -> torch.Tensor:
+    return torch.as_tensor(_Array(address or 0, size), device=device)
+
+
+def _check(result: int, what: str, driver: Any) -> None:
+    """Raise CannotShare if *result* is an error of the driver."""
+    if result:
+        name = ctypes.c_char_p()
+        driver.cuGetErrorName(ctypes.c_int(result), ctypes.byref(name))
+        text = (name.value or b"an unknown error").decode()
+        raise CannotShare(f"the driver cannot {what} between processes: {text}")

@@ -1,0 +1,157 @@
+"""Run the calls of one side on a CUDA device: wait for them, record them, count them, copy results.
+
+What this module reports is a claim, as all that a seat says. It waits by the driver's own calls,
+which no name in torch can change.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from gpuperf.judge.evidence import Counted, Ran
+from gpuperf.judge.inside.device_memory import is_device, marker, opened, synchronizer
+from gpuperf.judge.inside.layout import Slots, map_file, view_of
+from gpuperf.judge.protocol import Build, Collect, Counts, Fetch, Ready, Recorded
+from gpuperf.judge.task import Side
+from gpuperf.measure.counters.cupti import Cupti, NoCounters, find_library
+from gpuperf.measure.counters.kernels import count_kernels
+from gpuperf.measure.error_origin import first_line
+from gpuperf.measure.recording.records import DeviceRecord
+from gpuperf.measure.recording.session import CannotRecord, open_recorder
+from gpuperf.model.metrics import TENSOR, VECTOR, sum_up
+
+FP32 = {name: groups for name, groups in VECTOR.items() if name.startswith("fp32_")}
+MOST_NAMES, LONGEST_NAME = 64, 200
+
+# Bound before a submission is imported, which may replace the names.
+_copy, _view = torch.Tensor.copy_, view_of
+
+
+class DeviceSide:
+    """The memory of the device that a seat shares, and the work of the device in its windows."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.wait = _checked(synchronizer(device))
+        self._mark = marker(device)
+        self._slots: Slots | None = None
+        self._file: Slots | None = None
+        self._results: torch.Tensor | None = None
+
+    def open(self, request: Build) -> Slots:
+        """Return the slots of *request* in memory of the device. Raises: CannotShare."""
+        size = request.inputs.size * request.count
+        if is_device(request.slots):
+            slots = Slots.open(request.slots, request.inputs, request.count, self.device)
+            self._results = opened(request.results, request.results_bytes, self.device)
+        else:
+            self._file = Slots.open(request.slots, request.inputs, request.count)
+            memory = torch.zeros(size, dtype=torch.uint8, device=self.device)
+            slots = Slots(request.inputs, memory)
+            self._results = map_file(request.results, request.results_bytes)
+        self._slots = slots
+        return slots
+
+    def fetch(self, request: Fetch) -> Ready:
+        """Copy slots of the file into the memory of the device."""
+        assert self._slots is not None
+        if self._file is not None:
+            for slot in request.slots:
+                _copy(self._slots.part(slot), self._file.part(slot))
+            self.wait()
+        return Ready()
+
+    def collect(self, request: Collect, results: Sequence[Any]) -> Ready:
+        """Copy results into the memory that the answers' worker reads."""
+        assert self._results is not None
+        for index, specs in zip(request.indices, request.places, strict=True):
+            result = results[index]
+            tensors = list(result) if isinstance(result, list | tuple) else [result]
+            for tensor, spec in zip(tensors, specs, strict=True):
+                if spec.bytes:
+                    _copy(_view(self._results, spec, 0), tensor)
+        if self._file is not None and self._slots is not None:
+            for slot in request.slots:
+                _copy(self._file.part(slot), self._slots.part(slot))
+        self.wait()
+        return Ready()
+
+    def has(self, address: int) -> bool:
+        """Return whether *address* is in the memory of the inputs."""
+        memory = self._slots.memory if self._slots is not None else None
+        return memory is not None and 0 <= address - memory.data_ptr() < memory.numel()
+
+    def record(self, body: Callable[[], None]) -> Recorded:
+        """Run *body*, and return what CUPTI recorded of it, or why it recorded nothing."""
+        ended = False
+
+        def run() -> None:
+            nonlocal ended
+            body()
+            self._mark()
+            self.wait()
+            ended = True
+
+        try:
+            recording = open_recorder().record(run)
+        except (CannotRecord, NoCounters, OSError) as error:
+            if not ended:
+                run()
+            return Recorded(missing=f"the records of kernels: {first_line(error)}")
+        marks = [r for r in recording.records if r.kind == "set" and r.bytes == 1]
+        if not marks:
+            return Recorded(missing="the records of kernels: the judge's own mark is not there")
+        records = [record for record in recording.records if record is not marks[-1]]
+        last_ns = max((record.end_ns for record in records), default=0)
+        late_s = max(0.0, (last_ns - marks[-1].start_ns) * 1e-9)
+        return Recorded(_ran(records), _busy_s(records), late_s, recording.lost)
+
+    def count(self, call: Callable[[], Any], side: Side) -> Counts:
+        """Return the operations of *call* by the counters of its kernels, or why there are none."""
+
+        def run() -> None:
+            call()
+            self.wait()
+
+        try:
+            library = ctypes.CDLL(str(find_library()))
+            index = self.device.index or 0
+            kernels, _ = count_kernels(Cupti(library), index, run, {**TENSOR, **FP32})
+        except (NoCounters, RuntimeError, OSError) as error:
+            return Counts(missing=f"the counters of kernels: {first_line(error)}")
+        return Counts(Counted(side, dict(sum_up(kernels)), len(kernels)))
+
+
+def _checked(wait: Callable[[], int]) -> Callable[[], None]:
+    """Return *wait*, which raises RuntimeError for the error of the device that it returns."""
+
+    def checked() -> None:
+        result = wait()
+        if result:
+            raise RuntimeError(f"the device has failed (CUDA error {result})")
+
+    return checked
+
+
+def _busy_s(records: Sequence[DeviceRecord]) -> float:
+    """Return the seconds in which at least one record of *records*, in order of start, ran."""
+    busy_ns, until = 0, 0
+    for record in records:
+        busy_ns += max(0, record.end_ns - max(record.start_ns, until))
+        until = max(until, record.end_ns)
+    return busy_ns * 1e-9
+
+
+def _ran(records: Sequence[DeviceRecord]) -> tuple[Ran, ...]:
+    """Return how often each name ran and for how long, the longest first."""
+    by: dict[str, list[float]] = {}
+    for record in records:
+        by.setdefault(record.name[:LONGEST_NAME], []).append(
+            (record.end_ns - record.start_ns) * 1e-9
+        )
+    ran = [Ran(name, len(times), sum(times)) for name, times in by.items()]
+    return tuple(sorted(ran, key=lambda one: -one.seconds)[:MOST_NAMES])

@@ -1,0 +1,186 @@
+"""What was observed of a GPU convicts each kind of cheat, and no honest submission."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from synthetic_judge import CALLS, NEEDED, collected, evidence, hardware, recorded, seen, verdict
+
+from gpuperf.judge.author import author_of, shares
+from gpuperf.judge.evidence import Audit, Counted, Hardware, Ran
+from gpuperf.judge.fact import Fact
+from gpuperf.judge.rule import Judgement, judge_case
+from gpuperf.judge.verdict import read_verdict, recheck, write_verdict
+from gpuperf.model.cost import Bytes, Cost, Flops
+from gpuperf.model.peaks import Figure, Peaks
+
+COST = Cost(
+    (Flops(2_000_000_000, "matmul", "fp32"),), (Bytes(read=int(NEEDED), written=int(NEEDED / 2)),)
+)
+FACTS = """
+stream pause rest work collect kernels bytes operations precision floor author withdrawal
+"""
+
+
+def judge(found: Hardware, **more: Any) -> Judgement:
+    return judge_case(evidence(2.0, hardware=found, cost=COST, **more))
+
+
+def facts(judged: Judgement) -> Mapping[str, Fact]:
+    return {one.name: one for one in judged.facts}
+
+
+def sides(mine: Any, theirs: Any) -> Any:
+    return (*mine, *theirs)
+
+
+def test_an_honest_submission_is_valid_with_all_facts_and_grade_a() -> None:
+    judged = judge(hardware())
+    assert (judged.status, judged.reason) == ("valid", "")
+    known = facts(judged)
+    assert set(FACTS.split()) <= known.keys()
+    unknown = {name for name in FACTS.split() if known[name].result == "unavailable"}
+    assert unknown == {"floor"}  # no roofs are known
+    assert known["bytes"].seen == pytest.approx(CALLS * NEEDED / (CALLS * NEEDED - 50e6))
+    assert evidence(hardware=hardware()).grade == "A"
+
+
+def test_without_counters_the_grade_is_b_and_the_reasons_are_given() -> None:
+    missing = {"witness": "no permission", "operations": "no library", "kernels": "busy"}
+    found = hardware(seen=(), counted=(), recorded=(), missing=missing)
+    judged = judge(found)
+    assert judged.status == "valid"
+    assert evidence(hardware=found).grade == "B"
+    said = {name: one.text for name, one in facts(judged).items() if one.result == "unavailable"}
+    assert said["bytes"] == said["pause"] == "no permission"
+    assert said["operations"] == said["precision"] == "no library"
+    assert said["stream"] == said["kernels"] == said["author"] == "busy"
+
+
+REFERENCE = recorded("reference", 8e-4)
+LATE = collected("submission", 5e-3)
+SOME = Ran("another", 3, 3e-3)
+CONVICTED: Mapping[str, tuple[dict[str, Any], str]] = {
+    "stream": ({"recorded": sides(recorded("submission", 4e-4, 1e-3), REFERENCE)}, "cheat"),
+    "pause": ({"seen": sides(seen("submission", 1.0, 8e-3), seen("reference"))}, "cheat"),
+    "rest": ({"probes": (9e-3,) * 20}, "cheat"),
+    "work": ({"recorded": sides(recorded("submission", 4e-3), REFERENCE)}, "cheat"),
+    "collect": (
+        {"collected": sides(collected("submission", 5e-3), collected("reference"))},
+        "cheat",
+    ),
+    "kernels": ({"recorded": sides(recorded("submission", 4e-4, 0.0, SOME), REFERENCE)}, "suspect"),
+    "bytes": ({"seen": sides(seen("submission", 0.1), seen("reference"))}, "cheat"),
+    "operations": (
+        {
+            "counted": (
+                Counted("submission", {"fp32_fma": 1e6, "tensor_tf32": 0.0}),
+                Counted("reference", {"fp32_fma": 1e9, "tensor_tf32": 0.0}),
+            )
+        },
+        "suspect",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CONVICTED)
+def test_each_sign_convicts(name: str) -> None:
+    change, status = CONVICTED[name]
+    judged = judge(hardware(**change))
+    assert judged.status == status
+    failed = [one.name for one in judged.facts if one.result == "failed"]
+    assert failed == [name]
+    assert judged.reason == facts(judged)[name].text != ""
+    assert judged.score is None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"recorded": sides(recorded("submission", 4e-4, 1e-3), recorded("reference", 8e-4, 1e-3))},
+        {"seen": sides(seen("submission", 1.0, 8e-3), seen("reference", 1.0, 8e-3))},
+        {"seen": sides(seen("submission", 0.4), seen("reference", 0.4))},
+        {"seen": sides(seen("submission", 0.9), seen("reference", 2.0))},
+        {"recorded": sides(recorded("submission", 4e-4, 5e-6), REFERENCE)},
+        {"collected": sides(collected("submission", 4e-3), collected("reference", 4e-3))},
+    ],
+)
+def test_what_the_reference_does_too_accuses_nobody(change: dict[str, Any]) -> None:
+    assert judge(hardware(**change)).status == "valid"
+
+
+def test_few_bytes_missing_are_suspect_and_many_a_cheat() -> None:
+    by = {
+        share: judge(hardware(seen=sides(seen("submission", share), seen("reference")))).status
+        for share in (0.95, 0.7, 0.3)
+    }
+    assert by == {0.95: "valid", 0.7: "suspect", 0.3: "cheat"}
+
+
+def test_inputs_that_may_lie_in_the_l2_need_no_dram() -> None:
+    small = hardware(
+        needed_bytes=1e6, seen=sides(seen("submission", 0.01), seen("reference", 0.01))
+    )
+    judged = judge(small)
+    assert judged.status == "valid"
+    assert facts(judged)["bytes"].result == "unavailable"
+
+
+def test_lower_precision_convicts_where_results_are_wrong_alone() -> None:
+    tf32 = Counted("submission", {"tensor_tf32": 2e9, "fp32_fma": 1e9})
+    found = hardware(counted=(tf32, Counted("reference", {"tensor_tf32": 0.0, "fp32_fma": 1e9})))
+    right = judge(found)
+    assert right.status == "valid"
+    assert facts(right)["precision"].text == "tf32 is used, and the results are right"
+    wrong = judge(found, audits=(Audit(1, "nominal", reason="is off by 1"),) * 8)
+    assert (wrong.status, "in tf32, and is wrong" in wrong.reason) == ("cheat", True)
+    both = tuple(replace(tf32, side=side) for side in ("submission", "reference"))
+    same = judge(hardware(counted=both), audits=(Audit(1, "nominal", reason="is off"),) * 8)
+    assert same.status == "wrong"
+
+
+def test_counters_without_the_vector_pipes_judge_no_operations() -> None:
+    lame = Counted("submission", {"tensor_tf32": 0.0, "fp32_add": 12.0})
+    judged = judge(hardware(counted=(lame, replace(lame, side="reference"))))
+    assert facts(judged)["operations"].result == "unavailable"
+    assert judged.status == "valid"
+
+
+@pytest.mark.parametrize(("bandwidth", "status"), [(4e12, "valid"), (5e10, "suspect")])
+def test_a_bandwidth_above_the_roof_is_suspect(bandwidth: float, status: str) -> None:
+    figure = Figure(bandwidth, "byte/s", "measured", "calibrate")
+    names = {"memory_bandwidth": figure}
+    roofs = Peaks("measured", "a GPU", "", "", "", ("a GPU",), 8, (), names)
+    judged = judge(hardware(), roofs=roofs)
+    assert judged.status == status
+    assert (facts(judged)["floor"].result == "failed") == (status == "suspect")
+
+
+def test_the_author_is_told_by_the_names_of_kernels() -> None:
+    names = {
+        "void at::native::vectorized_elementwise_kernel<4, at::native::AddFunctor>": "PyTorch",
+        "triton_poi_fused_add_0": "torch.compile",
+        "nvjet_sm90_tst_128x256_64x4_1x2_h_bz_coopA_NNT": "cuBLAS",
+        "sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize128x128x8_stage3": "cuBLAS",
+        "void cudnn::ops::nchwToNhwcKernel<float>": "cuDNN",
+        "my_kernel": "own",
+        "elementwise": "own",
+    }
+    assert {name: author_of(name) for name in names} == names
+    ran = (Ran("my_kernel", 1, 3.0), Ran("nvjet_x", 1, 1.0), Ran("Memset (Device)", 1, 9.0))
+    assert shares(ran) == {"own": 0.75, "cuBLAS": 0.25}
+    text = facts(judge(hardware()))["author"].text
+    assert text == "time of kernels: own 100 %"
+
+
+def test_stored_evidence_of_a_gpu_is_judged_again(tmp_path: Path) -> None:
+    change, status = CONVICTED["bytes"]
+    for found, expected in ((hardware(), "valid"), (hardware(**change), status)):
+        path = tmp_path / "verdict.json"
+        write_verdict(verdict(evidence(hardware=found, cost=COST)), path)
+        again = recheck(read_verdict(path))
+        assert (again.status, again.grade, again.schema) == (expected, "A", 2)
