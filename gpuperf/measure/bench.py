@@ -240,7 +240,12 @@ class Bench:
         self, implementation: Implementation, record: Record, inputs: Mapping[str, Any]
     ) -> Call:
         case, contract = record.case, record.contract
-        begin_build(case.id, lambda call: self.stopwatch.time_candidate(call, contract))
+        watch = self.stopwatch
+        begin_build(
+            case.id,
+            partial(watch.time_candidate, contract=contract),
+            partial(watch.sample_candidate, contract=contract),
+        )
         call = implementation.build(inputs, Point(case.point), case.options)
         if not callable(call):
             raise WorkloadError(
