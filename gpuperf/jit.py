@@ -137,8 +137,7 @@ def sample_candidate(call: Callable[[], Any]) -> float:
 def remembered(
     find: Callable[[], Mapping[str, int]], usable: Callable[[Mapping[str, int]], bool]
 ) -> Mapping[str, int]:
-    """Return the earlier choice for the kernel that is built, if it is *usable*, or what *find*
-    finds.
+    """Return the earlier choice for the kernel that is built, if it is *usable*, or that of *find*.
 
     In a gate, the processes of a side use the choice of its first process, and the head that of the
     base.
@@ -148,10 +147,10 @@ def remembered(
     for known in (_remembered.choices.get(place), *stored):
         if known is not None and usable(known):
             return known
-    found = find()
-    _remembered.choices[place] = found
-    write_choice(place, found)
-    return found
+    chosen = find()
+    _remembered.choices[place] = chosen
+    write_choice(place, chosen)
+    return chosen
 
 
 def _median_ms(call: Callable[[], Any]) -> float:

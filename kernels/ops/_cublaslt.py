@@ -79,7 +79,7 @@ class Algo(ctypes.Structure):
 
 
 class HeuristicResult(ctypes.Structure):
-    """A `cublasLtMatmulHeuristicResult_t`."""
+    """A `cublasLtMatmulHeuristicResult_t`: an algorithm and what it needs."""
 
     _fields_ = (
         ("algo", Algo),
