@@ -198,6 +198,10 @@ class Bench:
         caveats = [*telemetry_caveats(telemetry), *rotated, *timing.caveats]
         caveats += sample_caveats(record, timing, workload.rounds_inputs_to(point), most_hz)
         record = replace(record, caveats=tuple(caveats))
+        return self._counted(record, call, timing, counter)
+
+    def _counted(self, record: Record, call: Call, timing: Timing, counter: CaseCounter) -> Record:
+        """Return *record* with the energy and the hardware counters of *call*, as asked for."""
         if self.energy is not None:
             record = self.energy.measured(record, call)
         if self.counting != "off":
@@ -243,12 +247,7 @@ class Bench:
         self, implementation: Implementation, record: Record, inputs: Mapping[str, Any]
     ) -> Call:
         case, contract = record.case, record.contract
-        watch = self.stopwatch
-        begin_build(
-            case.id,
-            partial(watch.time_candidate, contract=contract),
-            partial(watch.sample_candidate, contract=contract),
-        )
+        begin_build(case.id, *self.stopwatch.candidate_timers(contract))
         call = implementation.build(inputs, Point(case.point), case.options)
         if not callable(call):
             raise WorkloadError(

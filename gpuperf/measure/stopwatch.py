@@ -137,6 +137,13 @@ class Stopwatch:
         ]
         return statistics.median(times)
 
+    def candidate_timers(
+        self, contract: Contract
+    ) -> tuple[Callable[[Call], float], Callable[[Call], float]]:
+        """Return `time_candidate` and `sample_candidate` under *contract*."""
+        settled = partial(self.time_candidate, contract=contract)
+        return settled, partial(self.sample_candidate, contract=contract)
+
     def sample_candidate(self, call: Call, contract: Contract) -> float:
         """Return the seconds of *call* from one sample without a rest before it.
 
