@@ -22,15 +22,18 @@ Place = tuple[str, int]  # a case, and the number of the kernel among those that
 
 
 def read_choice(
-    variable: str, place: Place, candidates: Sequence[Mapping[str, int]]
+    variable: str, place: Place, candidates: Sequence[Mapping[str, int]] | None = None
 ) -> Mapping[str, int] | None:
     """Return the choice for *place* in the folder that *variable* names; None if there is none, or
-    if the stored choice is not among *candidates*."""
+    if the stored choice is not among *candidates*, where these are given."""
     folder = os.environ.get(variable)
     if not folder:
         return None
     with contextlib.suppress(OSError, ValueError, RecursionError):
         choice = json.loads(read_regular(_file(folder, place), LARGEST))
+        if candidates is None:
+            whole = isinstance(choice, dict) and all(type(v) is int for v in choice.values())
+            return choice if whole else None
         return next((candidate for candidate in candidates if dict(candidate) == choice), None)
     return None
 

@@ -17,7 +17,8 @@ from typing import Any
 from gpuperf.choices import KEPT, PREFERRED, read_choice, write_choice
 
 __all__ = ["Tuned", "begin_build", "compiled", "jit", "lacks_compiler", "lacks_descriptors"]
-__all__ += ["lacks_triton", "tl", "triton", "tune"]
+__all__ += ["lacks_triton", "remembered", "sample_candidate", "time_candidate", "tl", "triton"]
+__all__ += ["tune"]
 
 try:
     import triton
@@ -93,12 +94,13 @@ class Tuned:
 
 @dataclass
 class _Memory:
-    """The `case` whose build runs, the number of kernels that it has tuned, the function that times
+    """The `case` whose build runs, the number of kernels that it has tuned, the functions that time
     candidates, and the choices of all cases in this process."""
 
     case: str = ""
     count: int = 0
     time_s: TimeCall | None = None
+    sample_s: TimeCall | None = None
     choices: dict[tuple[str, int], Mapping[str, int]] = field(default_factory=dict)
 
     def place(self) -> tuple[str, int]:
@@ -109,13 +111,46 @@ class _Memory:
 _remembered = _Memory()
 
 
-def begin_build(case: str, time_s: TimeCall | None = None) -> None:
+def begin_build(
+    case: str, time_s: TimeCall | None = None, sample_s: TimeCall | None = None
+) -> None:
     """Begin the build of *case*, which reuses earlier choices for it.
 
     `tune` times a candidate by `time_s(call)`, in seconds, which uses the timer and the idle gap of
-    the measurement that follows. Without it, events time candidates back to back.
+    the measurement that follows; `sample_s(call)` is one such time without the gap. Without them,
+    events time candidates back to back.
     """
-    _remembered.case, _remembered.count, _remembered.time_s = case, 0, time_s
+    _remembered.case, _remembered.count = case, 0
+    _remembered.time_s, _remembered.sample_s = time_s, sample_s
+
+
+def time_candidate(call: Callable[[], Any]) -> float:
+    """Return the seconds of *call*, as the measurement that follows will time it."""
+    return _median_ms(call) * 1e-3
+
+
+def sample_candidate(call: Callable[[], Any]) -> float:
+    """Return a quick time of *call* in seconds, to sort many candidates by."""
+    return _remembered.sample_s(call) if _remembered.sample_s else time_candidate(call)
+
+
+def remembered(
+    find: Callable[[], Mapping[str, int]], usable: Callable[[Mapping[str, int]], bool]
+) -> Mapping[str, int]:
+    """Return the earlier choice for the kernel that is built, if it is *usable*, or that of *find*.
+
+    In a gate, the processes of a side use the choice of its first process, and the head that of the
+    base.
+    """
+    place = _remembered.place()
+    stored = (read_choice(variable, place) for variable in (KEPT, PREFERRED))
+    for known in (_remembered.choices.get(place), *stored):
+        if known is not None and usable(known):
+            return known
+    chosen = find()
+    _remembered.choices[place] = chosen
+    write_choice(place, chosen)
+    return chosen
 
 
 def _median_ms(call: Callable[[], Any]) -> float:

@@ -268,6 +268,18 @@ SAID: dict[int, tuple[object, ...]] = {
         ["few-samples"],
         "wall",
     ),
+    15: (
+        "AMD EPYC",
+        "matmul/torch[m=32,n=32,k=32,dtype=fp32]",
+        "ok",
+        "case",
+        "window",
+        14,
+        28.0165e-6,
+        2 * 32**3,
+        ["imprecise", "near-floor"],
+        "wall",
+    ),
 }
 
 
@@ -327,6 +339,7 @@ def test_what_came_with_a_schema_is_read() -> None:
     assert {n: (run.header.world, run.header.devices) for n, run in runs.items()} == {
         **dict.fromkeys(range(1, 12), (1, (0,))),
         **dict.fromkeys((12, 13, 14), (2, (0, 0))),
+        15: (1, (0,)),
     }
     ranks = runs[12].records[0].ranks
     assert [(times.rank, times.times["eager"].size) for times in ranks] == [(0, 4), (1, 4)]

@@ -22,6 +22,7 @@ from gpuperf.verb.parse import LEAST_PRECISE
     "timer",
     "precision",
     *opt.CONDITIONS,
+    "energy",
     "counters",
     *opt.FILES,
     *opt.LOOK,

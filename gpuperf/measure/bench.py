@@ -23,6 +23,7 @@ from gpuperf.measure.caveats import sample_caveats, telemetry_caveats
 from gpuperf.measure.counters.case import CaseCounter
 from gpuperf.measure.deviation import WrongResult
 from gpuperf.measure.device import Device
+from gpuperf.measure.energy import EnergyMeter
 from gpuperf.measure.error_origin import describe_error, describe_no_memory
 from gpuperf.measure.forecast import CALLS, Forecast
 from gpuperf.measure.inputs import bind_make, refill
@@ -37,8 +38,7 @@ from gpuperf.measure.refusals import (
     refuse_too_large,
     refuse_unsupported,
 )
-from gpuperf.measure.result_shape import tensors_of
-from gpuperf.measure.result_tensors import share_memory
+from gpuperf.measure.result_tensors import is_an_input
 from gpuperf.measure.stopwatch import Stopwatch
 from gpuperf.measure.telemetry import Meter
 from gpuperf.measure.timers.timer import Call, CannotBlock
@@ -65,7 +65,7 @@ class Bench:
 
     `report(phase, samples)` is called with the present phase and its number of samples so far,
     `on_timed` with the timed record before its hardware counters are read. Of the counters of
-    kernels only those of the *quantity* are read, if there is one.
+    kernels only those of the *quantity* are read, if there is one; *energy* measures joules.
     """
 
     device: Device
@@ -77,6 +77,7 @@ class Bench:
     on_timed: Callable[[Record], None] = lambda record: None
     forecast: Forecast = field(default_factory=Forecast)
     quantity: str = ""
+    energy: EnergyMeter | None = None
     _partial: Record = field(init=False)  # the record so far, which is returned if the case fails
     _reported: float = field(default=0.0, init=False)
     _read: float = field(default=0.0, init=False)
@@ -198,6 +199,12 @@ class Bench:
         caveats = [*telemetry_caveats(telemetry), *rotated, *timing.caveats]
         caveats += sample_caveats(record, timing, workload.rounds_inputs_to(point), most_hz)
         record = replace(record, caveats=tuple(caveats))
+        return self._counted(record, call, timing, counter)
+
+    def _counted(self, record: Record, call: Call, timing: Timing, counter: CaseCounter) -> Record:
+        """Return *record* with the energy and the hardware counters of *call*, as asked for."""
+        if self.energy is not None:
+            record = self.energy.measured(record, call)
         if self.counting != "off":
             self.on_timed(record)  # the counters may end this process
         return counter.count(record, call, timing)
@@ -241,7 +248,7 @@ class Bench:
         self, implementation: Implementation, record: Record, inputs: Mapping[str, Any]
     ) -> Call:
         case, contract = record.case, record.contract
-        begin_build(case.id, lambda call: self.stopwatch.time_candidate(call, contract))
+        begin_build(case.id, *self.stopwatch.candidate_timers(contract))
         call = implementation.build(inputs, Point(case.point), case.options)
         if not callable(call):
             raise WorkloadError(
@@ -368,14 +375,8 @@ class Bench:
         self.device.synchronize()
         most = torch.cuda.max_memory_allocated(device)
         # The allocator does not count what a CUDA graph keeps for its results.
-        least = 0 if _is_an_input(output, inputs) else memory.output_bytes
+        least = 0 if is_an_input(output, inputs) else memory.output_bytes
         return replace(memory, peak_bytes=max(peak, most), call_bytes=max(least, most - held))
-
-
-def _is_an_input(output: Any, inputs: Mapping[str, Any]) -> bool:
-    """Return whether the result shares the memory of an input, as when changed in place."""
-    given = [value for value in inputs.values() if isinstance(value, torch.Tensor)]
-    return any(share_memory(tensor, value) for tensor in tensors_of(output) for value in given)
 
 
 def with_times(record: Record, timing: Timing, built: Call) -> Record:

@@ -75,6 +75,12 @@ def share_memory(a: torch.Tensor, b: torch.Tensor) -> bool:
     return a_start < b_end and b_start < a_end
 
 
+def is_an_input(output: Any, inputs: Mapping[str, Any]) -> bool:
+    """Return whether the result shares the memory of an input, as when changed in place."""
+    given = [value for value in inputs.values() if isinstance(value, torch.Tensor)]
+    return any(share_memory(tensor, value) for tensor in tensors_of(output) for value in given)
+
+
 def overlaps_itself(tensor: torch.Tensor) -> bool:
     """Return whether two elements of *tensor* may share an address, as those of `expand` do."""
     reach = 0

@@ -132,15 +132,29 @@ class Stopwatch:
         The timer's floor is included, so compare the result with that of other candidates only.
         Raises: what the call raises; CannotBlock.
         """
-        call()
-        self.timer.admit(call)
-        call_s = self.timer.sample(call, 0.0, contract.cache).time_s
+        call_s = self.sample_candidate(call, contract)
         rest = Rest(contract, call_s, self.timer.facts.clock_hz)
         times = [
             self.timer.sample(call, rest.idle_s, contract.cache).time_s
             for _ in range(CANDIDATE_SAMPLES)
         ]
         return statistics.median(times)
+
+    def candidate_timers(
+        self, contract: Contract
+    ) -> tuple[Callable[[Call], float], Callable[[Call], float]]:
+        """Return `time_candidate` and `sample_candidate` under *contract*."""
+        settled = partial(self.time_candidate, contract=contract)
+        return settled, partial(self.sample_candidate, contract=contract)
+
+    def sample_candidate(self, call: Call, contract: Contract) -> float:
+        """Return the seconds of *call* from one sample without a rest before it.
+
+        Raises: what the call raises; CannotBlock.
+        """
+        call()
+        self.timer.admit(call)
+        return self.timer.sample(call, 0.0, contract.cache).time_s
 
     def sample(
         self, call: Call, contract: Contract, rest: Rest, timer: OpenTimer, trace: Trace | None

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from gpuperf.measure.card import Card
 from gpuperf.model.record import Telemetry
 
 THROTTLE = {
@@ -127,6 +128,10 @@ class NvmlMeter(Meter):
         if running is None:
             return None
         return sum(1 for process in running if process.pid != os.getpid())
+
+    def card(self) -> Card:
+        """Return the readings of this GPU that an energy needs."""
+        return Card(self._nvml, self._handle, self._other_processes)
 
     def default_power_limit_w(self) -> float | None:
         """Return the factory power limit of the card, in watt."""

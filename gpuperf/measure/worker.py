@@ -15,6 +15,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from importlib.metadata import packages_distributions
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from gpuperf.measure.bench import Bench
 from gpuperf.measure.callables import CallableBench
 from gpuperf.measure.device import Device, open_device
 from gpuperf.measure.doctor import examine
+from gpuperf.measure.energy import EnergyMeter, open_energy_meter
 from gpuperf.measure.fingerprint import fingerprint_of
 from gpuperf.measure.forecast import Forecast
 from gpuperf.measure.gang_stopwatch import open_gang_stopwatch
@@ -42,6 +44,7 @@ from gpuperf.measure.registry import Loaded, load_all
 from gpuperf.measure.stopwatch import Stopwatch, open_stopwatch
 from gpuperf.measure.telemetry import Meter, open_meter
 from gpuperf.measure.timer_comparison import open_timer_comparison
+from gpuperf.measure.timers.window import open_window
 from gpuperf.measure.topology import read_topology
 from gpuperf.measure.warmup import warm_call
 from gpuperf.model import protocol
@@ -169,6 +172,7 @@ class Worker:
             lambda record: self.send(protocol.Timed(record)),
             self._forecast,
             request.quantity,
+            self._energy_meter() if request.energy else None,
         )
         workload = workloads[request.case.op]
         isolation.begin(fresh_timer=fresh)
@@ -179,6 +183,11 @@ class Worker:
         except RuntimeError as error:
             raise DeviceLost(str(error).strip().splitlines()[0]) from error
         return protocol.Measured(record, isolation.end())
+
+    def _energy_meter(self) -> EnergyMeter:
+        device, meter, _ = self._opened()
+        heard = partial(self.send, protocol.Progress("energy"))
+        return open_energy_meter(meter, open_window(device.torch), heard)
 
     def _stopwatch(self, request: protocol.Measure) -> Stopwatch:
         device, _, _ = self._opened()

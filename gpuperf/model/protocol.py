@@ -26,7 +26,7 @@ from gpuperf.model.record import Record, Started
 from gpuperf.model.topology import Topology
 from gpuperf.model.workload import Case, Description
 
-PROTOCOL = 12
+PROTOCOL = 13
 
 
 class Open(msgspec.Struct, tag="open", frozen=True):
@@ -73,7 +73,8 @@ class Measure(msgspec.Struct, tag="measure", frozen=True):
     """Request to measure one case of the run *run* and its counters; with *every*, by every timer.
 
     The device spins for *extra_s* seconds after each call, which is a slowdown of known size. Of
-    the counters of kernels only those of the *quantity* are read, if there is one.
+    the counters of kernels only those of the *quantity* are read, if there is one. With *energy*,
+    the energy of a call is measured too.
     """
 
     run: str
@@ -84,6 +85,7 @@ class Measure(msgspec.Struct, tag="measure", frozen=True):
     counting: Counting = "off"
     extra_s: float = 0.0
     quantity: str = ""
+    energy: bool = False
 
 
 class Runnable(msgspec.Struct, tag="runnable", frozen=True):

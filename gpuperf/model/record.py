@@ -28,6 +28,7 @@ Schema history
         `topology` of a header.
     13  2026-11: profiles of several ranks: `first`, `backend` and `collectives` of a program.
     14  2026-11: gangs of several hosts: `hosts` and `tuning` of a header, `host` of a rank's times.
+    15  2026-11: `energy` of a record and of a header.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ from typing import TYPE_CHECKING, Literal
 
 from gpuperf.model.contract import Contract, Counting, DeviceFacts, Fingerprint
 from gpuperf.model.cost import Cost, Work
+from gpuperf.model.energy import Energy
 from gpuperf.model.experiment import Predictions
 from gpuperf.model.gang import RankTimes, TunedTime
 from gpuperf.model.kernelname import COMPUTING, KernelKind, kind_of, route_of
@@ -53,7 +55,7 @@ if TYPE_CHECKING:
 else:
     TimeName = str  # when a file is decoded: a newer version or a registered timer has other names
 
-SCHEMA = 14
+SCHEMA = 15
 MOST_PROCESSES = 1000  # most processes of a comparison, which would take weeks
 MOST_BYTES = 2**200
 MOST_LAUNCHED = 2**31  # blocks along an axis of a grid, by the CUDA C++ Programming Guide
@@ -75,7 +77,6 @@ Status = Literal[
     "side-stream",
     "impossible",
 ]
-
 
 # How processes of a run begin: each on its own, or forked from a process that has imported torch.
 Started = Literal["spawned", "forked"]
@@ -247,7 +248,8 @@ class Record:
     `build_s` is the time of compiling and autotuning, `first_call_s` that of the first call, with
     lazy compilation and loading, `capture_s` that of capturing a CUDA graph. `chosen` is the
     configuration that an autotuner chose. `noise` comes from earlier processes on this device.
-    After `calls_until_steady` calls the time no longer fell. `readings` are numbers that the call
+    After `calls_until_steady` calls the time no longer fell. `energy` has the trials of a sustained
+    load. `readings` are numbers that the call
     reads of itself, such as cycles that its kernel counted; `local_bytes` is the local memory of a
     thread, which is not 0 where registers were spilled.
 
@@ -295,6 +297,7 @@ class Record:
     kernels: tuple[Kernel, ...] = ()
     counters: Mapping[str, float] = field(default_factory=dict)
     telemetry: Telemetry | None = None
+    energy: Energy | None = None
     memory: Memory | None = None
     chosen: Mapping[str, Value] = field(default_factory=dict)
     readings: Mapping[str, float] = field(default_factory=dict)
@@ -340,15 +343,15 @@ class Header:
     Every case of the `plan` is measured under `contract` and under each of `variants`, once in each
     of the `processes`. `peaks` is a copy of the data-sheet peaks, or `None` with the reason in
     `peaks_reason`; `ceilings` are the measured ceilings, if there are any. `counting` says which
-    hardware counters were requested. `baseline` names the implementation that a comparison compares
-    with. `main` names the axes that `--sizes` sets. `study` names the verb whose tables the run
-    needs, with what it studied after a colon, and `asked` the sizes for which it looks for a faster
-    size nearby. `expected` are the predictions of an experiment, made before the first measurement.
-    `started` says how the processes began. `steps` names the implementations, in their order, each
-    of which changes one thing of the one before. The cases were measured by a gang of `world`
-    workers on `devices`; `hosts` has the host of each of them, if there are several hosts.
-    `topology` has the links of the machine, if they were read, and `tuning` what NCCL predicts for
-    collectives of this gang, as it logged that.
+    hardware counters were requested, `energy` whether the energy of calls was. `baseline` names the
+    implementation that a comparison compares with. `main` names the axes that `--sizes` sets.
+    `study` names the verb whose tables the run needs, with what it studied after a colon, and
+    `asked` the sizes for which it looks for a faster size nearby. `expected` are the predictions of
+    an experiment, made before the first measurement. `started` says how the processes began.
+    `steps` names the implementations, in their order, each of which changes one thing of the one
+    before. The cases were measured by a gang of `world` workers on `devices`; `hosts` has the host
+    of each of them, if there are several hosts. `topology` has the links of the machine, if they
+    were read, and `tuning` what NCCL predicts for collectives of this gang, as it logged that.
     """
 
     run: str
@@ -367,6 +370,7 @@ class Header:
     devices: tuple[int, ...] = (0,)
     variants: tuple[Contract, ...] = ()
     counting: Counting = "off"
+    energy: bool = False
     baseline: str = ""
     main: tuple[str, ...] = ()
     study: str = ""

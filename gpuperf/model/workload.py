@@ -22,7 +22,7 @@ Draw = Literal["offset", "extreme"]
 # Options of the command line, which an axis must not share a name with.
 OPTIONS = """
 op sizes impl device out format timer precision budget deadline peaks resume seed debug help cache
-data regime gap settle counters intensity axis offsets suggest baseline gpus world
+data regime gap settle energy counters intensity axis offsets suggest baseline gpus world
 """
 RESERVED = frozenset(OPTIONS.split())
 

@@ -160,12 +160,13 @@ class Canvas:
         for roof in self.scene.roofs:
             (x0, y0), (x1, y1) = self.scene.ends(roof)
             dashed = roof.origin == "data sheet"
+            dots = (0, (1, 2)) if roof.origin == "power limit" else "-"
             self.axes.plot(
                 [x0, x1],
                 [y0, y1],
                 color=SHEET_LINE if dashed else MEASURED_LINE,
                 linewidth=1.8,
-                linestyle=(0, (6, 3)) if dashed else "-",
+                linestyle=(0, (6, 3)) if dashed else dots,
                 zorder=2,
             )
             self.surface.lines.append(self._ends(roof))
@@ -294,7 +295,7 @@ class Canvas:
 
     def _along(self, text: str, roof: Roof) -> Iterator[Place]:
         # A measured roof lies under the data sheet's, so its words go below.
-        under = roof.origin == "measured" and any(
+        under = roof.origin != "data sheet" and any(
             r.kind == roof.kind and r.origin != roof.origin for r in self.scene.roofs
         )
         return along(*self._ends(roof), *self.frame.size(text, WORDS), under)
@@ -379,7 +380,8 @@ class Canvas:
             name = ", ".join([*names, roof_text(group[-1])])
             clock = self.scene.clock(group[-1])
             full = [f"{name} ({origin}, at {clock / 1e6:.0f} MHz)"] if clock else []
-            yield [*full, f"{name} ({origin})"], group[-1]
+            needed = origin == "power limit"  # its clock is what it says
+            yield full if needed else [*full, f"{name} ({origin})"], group[-1]
 
     def _drops(self) -> Iterator[tuple[float, str]]:
         for x, _ in self.scene.ridges():

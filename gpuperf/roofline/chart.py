@@ -1,7 +1,8 @@
 """Draw a run as a roofline, for a talk or a paper.
 
-Both axes are logarithmic. Data-sheet roofs are dashed and measured ones solid, each labelled on its
-line. Series differ by colour and marker, and doubtful points are hollow.
+Both axes are logarithmic. Data-sheet roofs are dashed, measured ones solid, and those at the clock
+of the power limit dotted, each labelled on its line. Series differ by colour and marker, and
+doubtful points are hollow.
 """
 
 from __future__ import annotations

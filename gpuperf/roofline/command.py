@@ -11,7 +11,17 @@ from gpuperf.verb.measuring import Request, measure_new, measure_rest, report
 from gpuperf.verb.parse import parse_view
 
 # Options that --resume takes from the run; others (device, deadline, format) may be given with it.
-SETTLED = (*opt.CASES, "gpus", *opt.TIMING, "peaks", "out", "seed", *opt.CONDITIONS, "counters")
+SETTLED = (
+    *opt.CASES,
+    "gpus",
+    *opt.TIMING,
+    "peaks",
+    "out",
+    "seed",
+    *opt.CONDITIONS,
+    "energy",
+    "counters",
+)
 
 
 @opt.takes(
@@ -21,6 +31,7 @@ SETTLED = (*opt.CASES, "gpus", *opt.TIMING, "peaks", "out", "seed", *opt.CONDITI
     "threads",
     *opt.TIMING,
     *opt.CONDITIONS,
+    "energy",
     "counters",
     "intensity",
     *opt.FILES,

@@ -69,7 +69,10 @@ def _located(record: Record, group: Sequence[Record]) -> Record:
 
 
 def _complete(record: Record, group: Sequence[Record]) -> Record:
-    """Return *record* with the counters of the process that read them, and the largest error."""
+    """Return *record* with the counters and the energy of the process that read them, and the
+    largest error."""
+    if record.energy is None:
+        record = replace(record, energy=next((r.energy for r in group if r.energy), None))
     checks = [r.check for r in group if r.check is not None]
     if checks:
         record = replace(record, check=max(checks, key=lambda check: check.error))

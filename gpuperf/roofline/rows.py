@@ -17,6 +17,7 @@ from gpuperf.model.noise import next_interval
 from gpuperf.model.record import Caveat, Record, Run
 from gpuperf.model.samples import Samples
 from gpuperf.model.text import clean_value
+from gpuperf.roofline.energy import energy_row
 from gpuperf.roofline.processes import Reduced, reduced
 from gpuperf.roofline.speedup import Speedup, key_of, speedups
 from gpuperf.roofline.study import Placement, place, raise_ceilings
@@ -252,6 +253,7 @@ def _conditions(record: Record) -> dict[str, Any]:
         "power_w": telemetry.power_w if telemetry else None,
         "power_limit_w": telemetry.power_limit_w if telemetry else None,
         "temperature_c": telemetry.temperature_c if telemetry else None,
+        **energy_row(record),
         "throttle": list(telemetry.throttle) if telemetry else [],
         "timer": contract.timer,
         "cache": contract.cache,
@@ -280,6 +282,7 @@ def _conditions(record: Record) -> dict[str, Any]:
         "memory_call_bytes": record.memory.call_bytes if record.memory else None,
         "memory_peak_bytes": record.memory.peak_bytes if record.memory else None,
         "chosen": dict(record.chosen),
+        "readings": dict(record.readings),
         "kernels_per_call": sum(k.count for k in record.kernels) or None,
         "kernels": [
             {"name": k.name, "count": k.count, "counters": dict(k.counters)} for k in record.kernels

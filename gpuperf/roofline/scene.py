@@ -63,9 +63,10 @@ class Scene:
         return tuple(dict.fromkeys(d for dot in self.dots for d in dot.doubts))
 
     def clock(self, roof: Roof) -> float | None:
-        """Return the clock in hertz that a data-sheet compute roof is stated at, if known."""
+        """Return the clock in hertz that a compute roof is stated at, if known: that of the data
+        sheet, or the one that the power limit allows."""
         stated = roof.origin == "data sheet" and roof.kind == "compute"
-        return self.clocks.get(roof.label) if stated else None
+        return self.clocks.get(roof.label) if stated else roof.clock_hz
 
     def ridges(self) -> list[tuple[float, float]]:
         """Return (FLOP/byte, FLOP/s) where each compute roof meets the memory roof of the same
@@ -111,7 +112,8 @@ class Scene:
             end = min(x1, top / roof.value, y1 / value)
             start = min(max(x0, y0 / value), end)
             return (start, start * value), (end, end * value)
-        memory = max((r.value for r in own if r.kind == "memory"), default=None)
+        every = own if roof.origin != "power limit" else self.roofs
+        memory = max((r.value for r in every if r.kind == "memory"), default=None)
         start = min(max(x0, roof.value / memory), x1) if memory else x0
         return (start, value), (x1, value)
 

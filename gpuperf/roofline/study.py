@@ -20,9 +20,12 @@ from gpuperf.model.record import Caveat, Header, Record
 from gpuperf.peaks.bounds import Bound, compute_bound, seconds_at_clock
 from gpuperf.peaks.physics import RAISED, breach
 from gpuperf.roofline.binding import ABOVE_ROOF, Limiter, busiest
+from gpuperf.units import format_number
 
 CHANNELS = {"l2": "L2", "l1": "L1", "link": "the link between GPUs", "host": "the link to the host"}
+Origin = Literal["data sheet", "measured", "power limit"]
 NO_BYTES = "its bytes through DRAM are unknown"
+POWER_CAP = "power cap"  # the reason for throttling, by `measure/telemetry.py`
 LEFT = 0.1  # share of the bytes that may stay in the L2, above which the bandwidth seems too high
 
 
@@ -59,14 +62,16 @@ class Placement:
 
 @dataclass(frozen=True)
 class Roof:
-    """One line of the chart: `value` in FLOP/s (compute) or byte/s (memory)."""
+    """One line of the chart: `value` in FLOP/s (compute) or byte/s (memory), at `clock_hz` where
+    the power limit sets the clock."""
 
     kind: Literal["compute", "memory"]
     label: str
     value: float
-    origin: Literal["data sheet", "measured"]
+    origin: Origin
     figure: Figure
     dtype: str = ""
+    clock_hz: float | None = None
 
 
 def place(record: Record, peaks: Peaks | None, ceilings: Peaks | None) -> Placement | None:
@@ -283,7 +288,7 @@ def roofs(header: Header, records: Iterable[Record]) -> tuple[Roof, ...]:
             needed[replace(flops, count=0)] = None
     lines: list[Roof] = []
     measured = raise_ceilings(header.ceilings, records, header.peaks)
-    origins: tuple[tuple[Peaks | None, Literal["data sheet", "measured"]], ...] = (
+    origins: tuple[tuple[Peaks | None, Origin], ...] = (
         (header.peaks, "data sheet"),
         (measured, "measured"),
     )
@@ -296,4 +301,44 @@ def roofs(header: Header, records: Iterable[Record]) -> tuple[Roof, ...]:
             label = f"{ceiling.dtype} {ceiling.pipe}"
             rate = ceiling.rate
             lines.append(Roof("compute", label, rate.value, origin, rate, ceiling.dtype))
-    return tuple(lines)
+    return (*lines, *power_roofs(header.peaks, records))
+
+
+def power_roofs(peaks: Peaks | None, records: Iterable[Record]) -> tuple[Roof, ...]:
+    """Return the compute roofs at the clocks that the power limit allowed under sustained loads.
+
+    One for each pipe and dtype: at the clock of the record with the highest rate.
+    """
+    best: dict[Ceiling, tuple[float, Record]] = {}
+    for record in records:
+        ceiling, samples = _capped(record, peaks), record.samples
+        if ceiling is not None and samples is not None and record.cost is not None:
+            rate = record.cost.flop_count / samples.median_s
+            if rate > best.get(ceiling, (0.0, record))[0]:
+                best[ceiling] = (rate, record)
+    return tuple(_power_roof(peaks, c, r) for c, (_, r) in best.items() if peaks is not None)
+
+
+def _capped(record: Record, peaks: Peaks | None) -> Ceiling | None:
+    """Return the ceiling of the FLOPs of *record*, if the power limit held its clock down."""
+    samples, cost, telemetry = record.samples, record.cost, record.telemetry
+    if record.status != "ok" or record.contract.regime != "sustained" or samples is None:
+        return None
+    if telemetry is None or POWER_CAP not in telemetry.throttle or not samples.clock_hz:
+        return None
+    bound = compute_bound(cost, peaks) if cost else None
+    return bound.ceiling if bound and bound.ceiling.flop_per_clock_per_sm else None
+
+
+def _power_roof(peaks: Peaks, ceiling: Ceiling, record: Record) -> Roof:
+    samples, telemetry = record.samples, record.telemetry
+    assert samples is not None
+    assert samples.clock_hz
+    assert telemetry is not None
+    value = peaks.sm_count * (ceiling.flop_per_clock_per_sm or 0.0) * samples.clock_hz
+    limit_w = telemetry.power_limit_w
+    limit = f"{format_number(limit_w)} W" if limit_w else "the power limit"
+    condition = f"at {samples.clock_hz / 1e6:.0f} MHz, which {limit} allows under {record.case.id}"
+    figure = Figure(value, "FLOP/s", "derived", "SMs × rate × SM clock observed", condition)
+    label = f"{ceiling.dtype} {ceiling.pipe}"
+    return Roof("compute", label, value, "power limit", figure, ceiling.dtype, samples.clock_hz)

@@ -159,10 +159,11 @@ class Drawing:
             ends = self.whole.ends(roof)
             (x0, y0), (x1, y1) = a, b = self.place(*ends[0]), self.place(*ends[1])
             kind = "sheet" if roof.origin == "data sheet" else "known"
-            words = f"{roof_text(roof)}, {roof.origin}"
+            clock = f" at {roof.clock_hz / 1e6:.0f} MHz" if roof.clock_hz else ""
+            words = f"{roof_text(roof)}, {roof.origin}{clock}"
             yield f'<path class="roof {kind}" d="M{x0:.1f} {y0:.1f}L{x1:.1f} {y1:.1f}"/>'
             size, line = _size(words), (_flip(a), _flip(b))
-            under = roof.origin == "measured"
+            under = roof.origin != "data sheet"
             if place := surface.put(along(*line, *size, under), MOST_HIDDEN):
                 drawn.append((words, place))
             else:

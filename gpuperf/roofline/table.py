@@ -10,6 +10,7 @@ from gpuperf.model.text import shorten
 from gpuperf.model.times import TimeName
 from gpuperf.roofline.caption import caption, footnotes
 from gpuperf.roofline.collectives import collective_columns, gang_notes, is_collective
+from gpuperf.roofline.energy import energy_columns, energy_notes
 from gpuperf.roofline.rows import Entry, entries_of
 from gpuperf.roofline.study import Placement
 from gpuperf.show.axes import Axes, dtype_of, implementation_of
@@ -44,6 +45,7 @@ def sheet(run: Run) -> Table:
             *skipped,
             *_baseline_notes(run, every),
             *gang_notes(run),
+            *energy_notes(entries),
             *caption(run, entries, axes),
         ),
     )
@@ -172,6 +174,7 @@ def _figures(run: Run, entries: Sequence[Entry]) -> Iterable[Column]:
     yield column("AI", "FLOP/B", lambda p: p.intensity or None, 5, 1)
     yield column("attainable", unit, lambda p: p.attainable_flop_per_s, 4, scale)
     yield percent("of roof", "%", lambda p: p.fraction, 3 if exchanged else ALWAYS)
+    yield from energy_columns(entries)
     yield percent("MFU", "sheet %", lambda p: p.mfu_data_sheet, 6)
     yield percent("MFU", "@clock %", lambda p: p.mfu_clock, 2)
     yield percent("MFU", "meas. %", lambda p: p.mfu_measured, 3 if run.header.peaks else 6)

@@ -24,7 +24,7 @@ from gpuperf.units import format_bytes, format_number
 NARROWEST, LOWEST = 40, 10  # columns and lines of the smallest plot that can be read
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 COLOURS = ("blue+", "orange+", "green+", "magenta+", "cyan+", "red+")
-ROOF_DOTS = {"data sheet": "-", "measured": "="}
+ROOF_DOTS = {"data sheet": "-", "measured": "=", "power limit": "~"}
 
 
 def terminal_roofline(

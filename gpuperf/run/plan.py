@@ -233,6 +233,7 @@ class Conditions:
     gap_s: float | None = None
     settle_s: float | None = None
     counting: Counting = "auto"
+    energy: bool = False
 
 
 GANG_TIMERS = ("graph", "wall")  # of a gang, the default on GPUs first
@@ -249,6 +250,8 @@ def plan_gang(device: DeviceFacts, conditions: Conditions) -> Conditions:
             f"the timer {conditions.timer!r} times one device alone",
             f"choose --timer {' or '.join(GANG_TIMERS)}",
         )
+    if conditions.energy:
+        raise CannotMeasure("the energy of a gang is not measured", "leave --energy out")
     if "sustained" in conditions.regimes:
         raise CannotMeasure("a gang cannot be timed under a sustained load", "leave --regime out")
     if conditions.counting not in ("off", "auto"):
@@ -263,6 +266,8 @@ def plan_contracts(device: DeviceFacts, conditions: Conditions) -> tuple[Contrac
     Raises: UsageError for a precision or a budget that is not a number, or conditions that
     exclude each other; CannotMeasure for a timer or a regime that the device does not have.
     """
+    if conditions.energy and device.kind != "cuda":
+        raise CannotMeasure(f"gpuperf reads no energy of {device.name}", "leave --energy out")
     plain = default_contract(device, conditions.timer, conditions.precision, conditions.budget_s)
     if conditions.gap_s is not None:
         plain = replace(plain, gap_s=conditions.gap_s, duty=1.0)

@@ -108,6 +108,7 @@ def measure_cases(
             every=every,
             counting=counting,
             quantity=header.expected.experiment.y if header.expected else "",
+            energy=header.energy and not index and contract.regime == "sustained",
         )
         try:
             if by_ncu is not None and not index and record.status == "ok":

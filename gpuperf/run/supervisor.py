@@ -190,12 +190,14 @@ class Supervisor:
         counting: Counting = "off",
         extra_s: float = 0.0,
         quantity: str = "",
+        energy: bool = False,
     ) -> Record:
         """Measure *case* and return its record, even if the worker dies.
 
         Raises: CannotMeasure, UsageError for a case that cannot begin.
         """
-        return self._record(Measure(run, case, contract, seed, every, counting, extra_s, quantity))
+        more = (every, counting, extra_s, quantity, energy)
+        return self._record(Measure(run, case, contract, seed, *more))
 
     def time(self, request: Time) -> Record:
         """Time the callable of *request* and return its record, even if the worker dies.

@@ -177,6 +177,7 @@ def _begin(
     header = replace(
         header,
         counting=counting,
+        energy=conditions.energy,
         baseline=baseline,
         main=tuple(main),
         study=request.study,

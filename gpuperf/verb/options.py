@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args, get_type_hi
 
 import typer
 
-from gpuperf.model.contract import Cache, Counting, Data, Regime
+from gpuperf.model.contract import Cache, Counting, Data
 from gpuperf.model.timers import TIMERS, timer_names
 from gpuperf.run.plan import Conditions
 from gpuperf.run.supervisor import DEADLINE_S, Supervisor
@@ -197,6 +197,7 @@ Settle = Annotated[
         help="Keep a sustained load up for at most this long, in seconds, or as 2min.",
     ),
 ]
+EnergyOption = Annotated[bool, typer.Option("--energy", help="Measure joules of a sustained call.")]
 CountersOption = Annotated[
     str,
     typer.Option(
@@ -305,6 +306,7 @@ class Options:
     data: DataOption = None
     gap: Gap = None
     settle: Settle = None
+    energy: EnergyOption = False
     counters: CountersOption = "auto"
     intensity: IntensityOption = "compulsory"
     deadline: Deadline = DEFAULT_DEADLINE_S
@@ -321,17 +323,17 @@ class Options:
     @property
     def conditions(self) -> Conditions:
         """Return the conditions of the measurement. Raises: UnknownName, UsageError."""
-        data_sets = [name for name in get_args(Data) if name != "own"]
         return Conditions(
             timer=str(self.timer) if self.timer else None,
             precision=self.precision,
             budget_s=self.budget,
             caches=parse.choose("cache", self.cache, get_args(Cache)),
-            regimes=parse.choose("regime", self.regime, get_args(Regime)),
-            data=parse.choose("data", self.data, data_sets),
+            regimes=parse.choose_regimes(self.regime, self.energy),
+            data=parse.choose("data", self.data, [d for d in get_args(Data) if d != "own"]),
             gap_s=parse.duration("gap", self.gap, parse.LONGEST_GAP_S),
             settle_s=parse.duration("settle", self.settle, 3600.0),
             counting=parse.choose_one("counters", self.counters, get_args(Counting)),
+            energy=self.energy,
         )
 
     def supervisor(self, processes: int = 1) -> Supervisor:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TypeVar, get_args
 
 from gpuperf.errors import UnknownName, UsageError
+from gpuperf.model.contract import Regime
 from gpuperf.model.workload import RESERVED, Description
 from gpuperf.show.view import View
 from gpuperf.units import parse_duration
@@ -30,6 +31,17 @@ def split(text: str | None) -> tuple[str, ...]:
 def choose(option: str, text: str | None, choices: Sequence[T]) -> tuple[T, ...]:
     """Return the *choices* that *text* names, in its order. Raises: UnknownName, UsageError."""
     return tuple(choose_one(option, name, choices) for name in dict.fromkeys(split(text)))
+
+
+def choose_regimes(text: str | None, energy: bool) -> tuple[Regime, ...]:
+    """Return the regimes that `--regime` names, which `--energy` needs to be sustained.
+
+    Raises: UnknownName, UsageError.
+    """
+    regimes: tuple[Regime, ...] = choose("regime", text, get_args(Regime))
+    if energy and "sustained" not in (regimes or ("sustained",)):
+        raise UsageError("--energy needs a sustained load", "--regime burst,sustained times both")
+    return regimes or (("sustained",) if energy else ())
 
 
 def choose_one(option: str, text: str, choices: Sequence[T]) -> T:

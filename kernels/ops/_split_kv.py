@@ -90,6 +90,28 @@ def combined(parts, norms, rows, splits, R: tl.constexpr, D: tl.constexpr, STEP:
 
 
 @jit
+def join(
+    parts,
+    norms,
+    o,
+    arrived,
+    first,
+    rows,
+    splits,
+    R: tl.constexpr,
+    D: tl.constexpr,
+    STEP: tl.constexpr,
+):
+    """Combine the splits of a sequence into o in its last program, and reset the count."""
+    tl.debug_barrier()  # the stores of all threads come before the count, which releases them
+    if tl.atomic_add(arrived, 1) == splits - 1:
+        whole = combined(parts + first * D, norms + first, rows, splits, R, D, STEP)
+        r, d = tl.arange(0, R)[:, None], tl.arange(0, D)[None, :]
+        tl.store(o + r * D + d, whole.to(o.dtype.element_ty), r < rows)
+        tl.store(arrived, 0)
+
+
+@jit
 def split_kernel(
     q,
     k,
@@ -148,15 +170,9 @@ def split_kernel(
     if not ALONE:
         tl.store(norms + row, most + tl.log2(total), r < rows)
     if JOINED and not ALONE:
-        splits = tl.num_programs(1)
-        tl.debug_barrier()  # the stores of all threads come before the count, which releases them
-        if tl.atomic_add(arrived + bh, 1) == splits - 1:
-            first = bh.to(tl.int64) * splits * rows
-            whole = combined(out + first * D, norms + first, rows, splits, R, D, STEP)
-            n = tl.arange(0, R)
-            at = (bh.to(tl.int64) * rows + n)[:, None] * D + d[None, :]
-            tl.store(o + at, whole.to(o.dtype.element_ty), n[:, None] < rows)
-            tl.store(arrived + bh, 0)
+        first = bh.to(tl.int64) * rows
+        parts = tl.num_programs(1)
+        join(out, norms, o + first * D, arrived + bh, first * parts, rows, parts, R, D, STEP)
 
 
 @jit

@@ -9,6 +9,9 @@
 - `gluon`: Gluon on Hopper; warps load, and warpgroups multiply (`_matmul_hopper.py`).
 - `compile`: torch.compile's choice among Triton's templates and the library.
 - `torch`: `torch.mm` (cuBLAS, oneDNN), `torch._scaled_mm` in fp8, `torch._int_mm` in int8.
+- `cublaslt_heuristic`: cuBLASLt by the algorithm that its heuristic takes for the fastest.
+- `cublaslt`: cuBLASLt by the algorithm that a search finds fastest. Its speed-up over the one
+  before is what the heuristic loses, its speed-up over `torch` what torch's choice loses.
 
 fp32 and tf32 are two dtypes of the same fp32 tensors: in tf32 tensor cores may round them to 11
 bits. fp8 is e4m3 with unit scales and a bf16 result; int8 has an int32 result.
@@ -20,6 +23,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
+from gpuperf.kernels._cublaslt_search import CUBLASLT
 from gpuperf.kernels._matmul_hopper import gluon_supports, matmul_gluon
 
 from gpuperf import Axis, Bytes, Cost, Flops, Implementation, Point, Workload
@@ -386,6 +390,7 @@ MATMUL = Workload(
         Implementation(
             "torch", matmul_torch, "torch.mm: cuBLAS or oneDNN", supports=torch_supports
         ),
+        *CUBLASLT,
     ),
     narrow=narrow,
     terms=lambda point: point.k,

@@ -141,4 +141,5 @@ def test_the_interpreter_is_not_asked_for_products_of_bf16() -> None:
 def test_a_sweep_measures_torch_alone_by_default() -> None:
     described = MATMUL.describe("gpuperf.kernels")
     assert described.standard == ("torch",)
-    assert list(BY_NAME) == ["naive", "tiled", "triton", "gluon", "compile", "torch"]
+    libraries = ["compile", "torch", "cublaslt_heuristic", "cublaslt"]
+    assert list(BY_NAME) == ["naive", "tiled", "triton", "gluon", *libraries]

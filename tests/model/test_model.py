@@ -18,6 +18,7 @@ from gpuperf.model.codec import decode, encode, to_builtins
 from gpuperf.model.collective import Collective, Message
 from gpuperf.model.contract import Contract, DeviceFacts, Fingerprint
 from gpuperf.model.cost import Bytes, Cost, Flops, Work
+from gpuperf.model.energy import Energy, EnergyTrial
 from gpuperf.model.experiment import (
     ControlDescription,
     Expected,
@@ -234,6 +235,18 @@ noise = st.builds(Noise, number, number, count)
 telemetry = st.builds(
     Telemetry, *[optional(number)] * 5, several(text), optional(count), optional(number)
 )
+trial = st.builds(
+    EnergyTrial,
+    positive,
+    number,
+    optional(number),
+    count,
+    number,
+    number,
+    optional(number),
+    optional(number),
+)
+energy = st.builds(Energy, several(trial), optional(number), text)
 finding = st.builds(DeviceCheck, text, words(DeviceCheck, "verdict"), text, text)
 tensor = st.builds(
     Tensor, several(st.integers(0, 2**20)), text, several(count), count, optional(count)
@@ -365,6 +378,7 @@ record = st.builds(
     kernels=several(kernel),
     counters=counts,
     telemetry=optional(telemetry),
+    energy=optional(energy),
     memory=optional(memory),
     chosen=mapping(value),
     readings=mapping(number),
@@ -399,6 +413,7 @@ header = st.builds(
     devices=several(count),
     variants=several(contract),
     counting=words(Header, "counting"),
+    energy=st.booleans(),
     baseline=text,
     main=several(text),
     study=text,
@@ -458,6 +473,8 @@ NOUNS = {
     Samples: samples,
     ObservedCall: seen,
     Telemetry: telemetry,
+    Energy: energy,
+    EnergyTrial: trial,
     Tensor: tensor,
     TimerFacts: timer,
     Wait: wait,
@@ -478,6 +495,7 @@ TO_WORKER = {
         words(Header, "counting"),
         positive,
         text,
+        st.booleans(),
     ),
     Nvbench: st.builds(Nvbench, several(case), contract, count),
     Loaded: st.builds(Loaded, several(text), several(text)),

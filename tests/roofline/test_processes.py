@@ -18,6 +18,7 @@ from synthetic import h200_device, h200_peaks, header, matmul
 from synthetic_comparison import cells, one
 
 from gpuperf.model.contract import Contract
+from gpuperf.model.energy import Energy
 from gpuperf.model.noise import next_interval
 from gpuperf.model.protocol import Opened
 from gpuperf.model.record import NO_COUNTERS, Caveat, Check, Kernel, Noise, Record, Run
@@ -201,8 +202,24 @@ class Scripted:
     def measure(self, run: str, case: Any, *rest: Any, **more: Any) -> Record:
         if len(self.told) == self.interrupted_at:
             raise KeyboardInterrupt
-        self.told.append(case.implementation + more["counting"][:2])
+        self.told.append(case.implementation + more["counting"][:2] + "j" * more["energy"])
         return replace(one("naive", 1e-3, 1e-3, 1e-3), case=case, run=run)
+
+
+def test_the_first_process_measures_energy_under_a_sustained_load() -> None:
+    sustained = replace(TOP.contract, cache="hot", regime="sustained")
+    top = replace(TOP, plan=(one("naive", 1e-3).case,), energy=True, variants=(sustained,))
+    supervisor: Any = Scripted(99)
+    measure_cases(supervisor, None, top, schedule_of(top), lambda record: None)
+    told = [word for word in supervisor.told if word != "fresh"]
+    assert sorted(told[:2]) == ["naiveof", "naiveofj"]
+    assert told[2:] == ["naiveof"] * 4
+
+
+def test_the_energy_of_the_process_that_measured_it_is_shown() -> None:
+    energy = Energy(refused="asked")
+    (_, shown) = reduce_processes(changed(both(), "triton", 0, energy=energy).records, 3)
+    assert shown.record.energy == energy
 
 
 def test_processes_are_fresh_turned_and_one_that_is_interrupted_is_resumed(tmp_path: Path) -> None:

@@ -16,7 +16,14 @@ from gpuperf.model.record import NO_COUNTERS, Caveat, Run
 from gpuperf.model.timers import timer_names
 from gpuperf.model.workload import Axis, Case, Description, ImplementationDescription
 from gpuperf.run.cache import cache_folder, fetch, keep, key_of
-from gpuperf.run.plan import Conditions, default_contract, plan_cases, plan_contracts, settle_dtype
+from gpuperf.run.plan import (
+    Conditions,
+    default_contract,
+    plan_cases,
+    plan_contracts,
+    plan_gang,
+    settle_dtype,
+)
 from gpuperf.run.session import rest_of_schedule, schedule_of
 
 MATMUL = Description(
@@ -336,6 +343,15 @@ def test_conditions_that_exclude_each_other_are_refused(asked: Conditions, sente
         plan_contracts(GPU, asked)
     assert str(caught.value).startswith(sentence)
     assert caught.value.hint
+
+
+@pytest.mark.parametrize("device", [CPU, AMD])
+def test_energy_is_read_where_there_is_cuda(device: DeviceFacts) -> None:
+    with pytest.raises(CannotMeasure, match="gpuperf reads no energy of") as caught:
+        plan_contracts(device, Conditions(regimes=("sustained",), energy=True))
+    assert caught.value.hint == "leave --energy out"
+    with pytest.raises(CannotMeasure, match="energy of a gang"):
+        plan_gang(GPU, Conditions(energy=True))
 
 
 @pytest.mark.parametrize("device", [CPU, AMD])
