@@ -49,26 +49,22 @@ TILINGS = tuple(
 
 
 @jit
-def blocks_of(row, v, VECTORS: tl.constexpr, WIDTH: tl.constexpr):
-    """Return the element at which the first block of a row begins, and the number of blocks.
-
-    The first block begins at the last multiple of WIDTH elements that is not after the row.
-    """
+def start_of(row, v, WIDTH: tl.constexpr):
+    """Return the last multiple of WIDTH elements that is not after the row, and what is between."""
     begin = row.to(tl.int64) * v
-    first = begin // WIDTH
-    count = tl.cdiv(begin + v - first * WIDTH, VECTORS * WIDTH)
-    return first * WIDTH, count.to(tl.int32)
+    start = begin // WIDTH * WIDTH
+    return tl.multiple_of(start, WIDTH), (begin - start).to(tl.int32)
 
 
 @jit
-def block_at(x, at, begin, end, MASKED: tl.constexpr, VECTORS: tl.constexpr, WIDTH: tl.constexpr):
-    """Load a block (VECTORS, WIDTH) of x from element *at*; −∞ outside of the row."""
+def block_at(x, block, low, high, MASKED: tl.constexpr, VECTORS: tl.constexpr, WIDTH: tl.constexpr):
+    """Load a block (VECTORS, WIDTH) of x; −∞ where its elements are not from *low* to *high*."""
     i = tl.arange(0, VECTORS)[:, None] * WIDTH + tl.arange(0, WIDTH)[None, :]
-    place = tl.multiple_of(at, WIDTH) + i
+    i += block * (VECTORS * WIDTH)
     if MASKED:
-        value = tl.load(x + place, (place >= begin) & (place < end), float("-inf"))
+        value = tl.load(x + i, (i >= low) & (i < high), float("-inf"))
     else:
-        value = tl.load(x + place)
+        value = tl.load(x + i)
     return value.to(tl.float32)
 
 
@@ -90,46 +86,43 @@ def losses_kernel(
 ):  # fmt: skip
     """Compute the loss of a row, and the logarithm of its sum of exponentials, in each program."""
     row = tl.program_id(0)
-    begin = row.to(tl.int64) * v
-    end = begin + v
-    at, count = blocks_of(row, v, VECTORS, WIDTH)
+    start, low = start_of(row, v, WIDTH)
+    x += start
+    high, blocks = low + v, tl.cdiv(low + v, VECTORS * WIDTH)
     # Finite in base 2 too, since −inf − (−inf) is NaN, and a vector may be outside of the row.
     most = tl.full((VECTORS,), -2e38, tl.float32)
     total = tl.zeros((VECTORS,), tl.float32)
-    most, total = add_block(block_at(x, at, begin, end, True, VECTORS, WIDTH), most, total)
-    for block in range(1, count - 1):
-        here = at + block * (VECTORS * WIDTH)
-        value = block_at(x, here, begin, end, False, VECTORS, WIDTH)
+    most, total = add_block(block_at(x, 0, low, high, True, VECTORS, WIDTH), most, total)
+    for block in range(1, blocks - 1):
+        value = block_at(x, block, low, high, False, VECTORS, WIDTH)
         most, total = add_block(value, most, total)
-    if count > 1:
-        last = at + (count - 1) * (VECTORS * WIDTH)
-        most, total = add_block(block_at(x, last, begin, end, True, VECTORS, WIDTH), most, total)
+    if blocks > 1:
+        value = block_at(x, blocks - 1, low, high, True, VECTORS, WIDTH)
+        most, total = add_block(value, most, total)
     peak = tl.max(most, 0)
     norm = peak + tl.log(tl.sum(total * tl.exp(most - peak), 0))
     target = tl.load(targets + row)
     counts = target != ignored
-    hit = tl.load(x + begin + target, counts, 0.0).to(tl.float32)
+    hit = tl.load(x + low + target, counts, 0.0).to(tl.float32)
     tl.store(lse + row, norm)
     tl.store(loss + row, tl.where(counts, norm - hit, 0.0).to(loss.dtype.element_ty))
 
 
 @jit
 def gradient_block(
-    x, dx, at, begin, end, norm, target, grad,
+    x, dx, block, low, high, norm, target, grad,
     MASKED: tl.constexpr, VECTORS: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
-    """Compute a block of dx from that of x."""
+    """Compute a block of dx from that of x; *norm* is in base 2, *target* an element of a block."""
+    value = block_at(x, block, low, high, MASKED, VECTORS, WIDTH)
+    share = tl.exp2(value * 1.4426950408889634 - norm)
     i = tl.arange(0, VECTORS)[:, None] * WIDTH + tl.arange(0, WIDTH)[None, :]
-    place = tl.multiple_of(at, WIDTH) + i
-    share = tl.exp2(
-        block_at(x, at, begin, end, MASKED, VECTORS, WIDTH) * 1.4426950408889634
-        - norm * 1.4426950408889634
-    )
-    slope = (tl.where(place == begin + target, share - 1.0, share) * grad).to(dx.dtype.element_ty)
+    i += block * (VECTORS * WIDTH)
+    slope = (tl.where(i == target, share - 1.0, share) * grad).to(dx.dtype.element_ty)
     if MASKED:
-        tl.store(dx + place, slope, (place >= begin) & (place < end))
+        tl.store(dx + i, slope, (i >= low) & (i < high))
     else:
-        tl.store(dx + place, slope)
+        tl.store(dx + i, slope)
 
 
 @jit
@@ -139,19 +132,20 @@ def gradient_kernel(
 ):  # fmt: skip
     """Compute a row of dx in each program."""
     row = tl.program_id(0)
-    begin = row.to(tl.int64) * v
-    end = begin + v
-    at, count = blocks_of(row, v, VECTORS, WIDTH)
+    start, low = start_of(row, v, WIDTH)
+    x += start
+    dx += start
+    high, blocks = low + v, tl.cdiv(low + v, VECTORS * WIDTH)
     target = tl.load(targets + row)
     grad = tl.where(target == ignored, 0.0, tl.load(dy + row).to(tl.float32))
-    norm = tl.load(lse + row)
-    gradient_block(x, dx, at, begin, end, norm, target, grad, True, VECTORS, WIDTH)
-    for block in range(1, count - 1):
-        here = at + block * (VECTORS * WIDTH)
-        gradient_block(x, dx, here, begin, end, norm, target, grad, False, VECTORS, WIDTH)
-    if count > 1:
-        last = at + (count - 1) * (VECTORS * WIDTH)
-        gradient_block(x, dx, last, begin, end, norm, target, grad, True, VECTORS, WIDTH)
+    norm = tl.load(lse + row) * 1.4426950408889634
+    target = target.to(tl.int32) + low
+    gradient_block(x, dx, 0, low, high, norm, target, grad, True, VECTORS, WIDTH)
+    for block in range(1, blocks - 1):
+        gradient_block(x, dx, block, low, high, norm, target, grad, False, VECTORS, WIDTH)
+    if blocks > 1:
+        last = blocks - 1
+        gradient_block(x, dx, last, low, high, norm, target, grad, True, VECTORS, WIDTH)
 
 
 def constants(x: torch.Tensor, tiling: Tiling) -> dict[str, int]:
