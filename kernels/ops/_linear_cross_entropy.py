@@ -67,10 +67,19 @@ def part_of(a, row, at, rows, k, ROWS: tl.constexpr, BK: tl.constexpr, TMA: tl.c
 
 @jit
 def logits_of(
-    x, weight, line, column, m, v, k,
-    BM: tl.constexpr, BV: tl.constexpr, BK: tl.constexpr, TMA: tl.constexpr,
+    x,
+    weight,
+    line,
+    column,
+    m,
+    v,
+    k,
+    BM: tl.constexpr,
+    BV: tl.constexpr,
+    BK: tl.constexpr,
+    TMA: tl.constexpr,
     FACTOR: tl.constexpr,
-):  # fmt: skip
+):
     """Return a tile (BM, BV) of x·Wᵀ in base 2: times log₂ e."""
     sums = tl.zeros((BM, BV), tl.float32)
     for at in range(0, k, BK):
@@ -82,10 +91,24 @@ def logits_of(
 
 @jit
 def slab_kernel(
-    x, weight, targets, most, total, hit, m, v, k, tiles, slabs,
-    BM: tl.constexpr, BV: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr,
-    TMA: tl.constexpr, FACTOR: tl.constexpr,
-):  # fmt: skip
+    x,
+    weight,
+    targets,
+    most,
+    total,
+    hit,
+    m,
+    v,
+    k,
+    tiles,
+    slabs,
+    BM: tl.constexpr,
+    BV: tl.constexpr,
+    BK: tl.constexpr,
+    GROUP: tl.constexpr,
+    TMA: tl.constexpr,
+    FACTOR: tl.constexpr,
+):
     """Compute BM rows of a slab of *tiles* tiles: maximum, sum of powers and the target's logit.
 
     x and weight are tensor descriptors with TMA. The results are (slabs, m), in base 2.
@@ -113,9 +136,8 @@ def slab_kernel(
 
 @jit
 def merge_kernel(
-    most, total, hit, targets, loss, lse, m, slabs, ignored,
-    ROWS: tl.constexpr, SLABS: tl.constexpr,
-):  # fmt: skip
+    most, total, hit, targets, loss, lse, m, slabs, ignored, ROWS: tl.constexpr, SLABS: tl.constexpr
+):
     """Merge the slabs of ROWS rows into their losses, and into log₂ Σ exp of their logits."""
     i = tl.program_id(0) * ROWS + tl.arange(0, ROWS)[None, :]
     slab = tl.arange(0, SLABS)[:, None]
@@ -135,10 +157,26 @@ def merge_kernel(
 
 @jit
 def slopes_kernel(
-    x, weight, targets, lse, dy, slopes, m, v, k, first, width, stride, ignored,
-    BM: tl.constexpr, BV: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr,
-    TMA: tl.constexpr, FACTOR: tl.constexpr,
-):  # fmt: skip
+    x,
+    weight,
+    targets,
+    lse,
+    dy,
+    slopes,
+    m,
+    v,
+    k,
+    first,
+    width,
+    stride,
+    ignored,
+    BM: tl.constexpr,
+    BV: tl.constexpr,
+    BK: tl.constexpr,
+    GROUP: tl.constexpr,
+    TMA: tl.constexpr,
+    FACTOR: tl.constexpr,
+):
     """Compute the gradient of *width* columns of logits from *first* on, in persistent programs."""
     rows, columns = tl.cdiv(m, BM), tl.cdiv(width, BV)
     for tile in tl.range(tl.program_id(0), rows * columns, tl.num_programs(0), flatten=True):
@@ -160,7 +198,7 @@ def slopes_kernel(
 
 def tiles_for(x: torch.Tensor) -> list[Tile]:
     """Return the tiles to tune among for *x* (m, k); TMA needs rows of 16 bytes, and Hopper."""
-    every = FP32_TILES if x.element_size() == 4 else TILES
+    every: tuple[tuple[int, ...], ...] = FP32_TILES if x.element_size() == 4 else TILES
     if INTERPRETED:
         every = INTERPRETED_TILES
     elif has_tma(x.device) and x.element_size() == 2 and not x.shape[1] * 2 % ROW_ALIGNMENT:
@@ -200,12 +238,10 @@ def losses_call(inputs: Inputs, lse: torch.Tensor, tile: Tile) -> Call:
     grid, merges = (triton.cdiv(m, tile["BM"]) * slabs,), (triton.cdiv(m, MERGED),)
 
     def call() -> torch.Tensor:
-        slab_kernel[grid](
-            left, right, targets, most, total, hit, m, v, k, each, slabs, **launch
-        )
+        slab_kernel[grid](left, right, targets, most, total, hit, m, v, k, each, slabs, **launch)
         merge_kernel[merges](
             most, total, hit, targets, loss, lse, m, slabs, IGNORED, ROWS=MERGED, SLABS=SLABS
-        )  # fmt: skip
+        )
         return loss
 
     return call
@@ -216,8 +252,8 @@ def chunk_of(m: int, v: int, size: int) -> int:
     return min(v, max(LEAST, CHUNK // (m * size) // 256 * 256))
 
 
-def slopes_call(inputs: Inputs, lse: torch.Tensor, slopes: torch.Tensor, tile: Tile) -> Any:
-    """Return a function of (first, width) that computes these columns of the gradient to *slopes*."""
+def slopes_call(inputs: Inputs, lse: torch.Tensor, slopes: torch.Tensor, tile: Any) -> Any:
+    """Return a function of (first, width) that computes the gradient of these columns of logits."""
     x, weight = inputs["x"], inputs["weight"]
     (m, k), v = x.shape, weight.shape[0]
     left, right = operands(x, weight, tile)
@@ -229,9 +265,7 @@ def slopes_call(inputs: Inputs, lse: torch.Tensor, slopes: torch.Tensor, tile: T
     def compute(first: int, width: int) -> None:
         programs = triton.cdiv(m, tile["BM"]) * triton.cdiv(width, tile["BV"])
         grid = (min(programs, per_sm * count) if per_sm else programs,)
-        slopes_kernel[grid](
-            left, right, *rest, first, width, slopes.stride(0), IGNORED, **launch
-        )
+        slopes_kernel[grid](left, right, *rest, first, width, slopes.stride(0), IGNORED, **launch)
 
     return compute
 

@@ -14,7 +14,6 @@ import torch
 from gpuperf import Axis
 
 Tensors = Mapping[str, torch.Tensor]
-Results = torch.Tensor | tuple[torch.Tensor, ...]
 Backward = Callable[[Any], tuple[torch.Tensor, ...]]
 Forward = Callable[[], tuple[Any, Backward]]
 Call = Callable[[], Any]
@@ -69,12 +68,10 @@ def of_mode(mode: str, forward: int, backward: int) -> int:
     return {"fwd": forward, "bwd": backward, "fwd+bwd": forward + backward}[mode]
 
 
-def autograd(
-    function: Callable[..., Results], inputs: Tensors, names: Sequence[str]
-) -> Forward:
+def autograd(function: Callable[..., Any], inputs: Tensors, names: Sequence[str]) -> Forward:
     """Return the forward of *function*(*inputs), with autograd's gradient of *names*."""
 
-    def forward() -> tuple[Results, Backward]:
+    def forward() -> tuple[Any, Backward]:
         leaves = {name: inputs[name].detach().requires_grad_() for name in names}
         with torch.enable_grad():
             output = function(*leaves.values())

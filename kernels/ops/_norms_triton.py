@@ -1,9 +1,10 @@
 """Compute layer norm and RMS norm, and their gradients, with Triton: kernels and their launches.
 
 Forward, each program holds rows in registers. Backward, persistent programs take many rows, with
-their share of dweight and dbias in registers in fp32; a second kernel adds the sums of the programs,
-in an order that does not change. An SM holds both sums of rows of up to 16 Ki elements. For longer
-rows one kernel computes the two means of each row, and another reads x and dy again, by columns.
+their share of dweight and dbias in registers in fp32; a second kernel adds the sums of the
+programs, in an order that does not change. An SM holds both sums of rows of up to 16 Ki elements.
+For longer rows one kernel computes the two means of each row, and another reads x and dy again, by
+columns.
 """
 
 from __future__ import annotations
@@ -24,16 +25,19 @@ Call = Callable[[], Any]
 EPS = 1e-5
 WIDE_TILE = 4096  # elements of a tile of short rows, backward
 STAGES = (1, 3, 4)  # tiles that are computed or loaded at a time, backward
-PER_ELEMENT, OTHER = 5, 32  # registers that a thread needs for each element, and for anything besides
+PER_ELEMENT, OTHER = (
+    5,
+    32,
+)  # registers that a thread needs for each element, and for anything besides
 SUMMED, COLUMNS = 64, 32  # rows and columns of the programs' sums that are added at a time
 SPLIT = 2048  # columns of a program that does not hold whole rows
 STREAMED = 8192  # elements of a row that the kernel of the means loads at a time
 BACKWARD_KEYS = ("rows", "warps", "stages", "per_sm", "again", "held", "split")
-# Warps, stages and whether the weight is held, of candidates that convert values again, by the length
-# of a row: an SM has room for its sums.
+# Warps, stages and whether the weight is held, of candidates that convert values again, by the
+# length of a row: an SM has room for its sums.
 REPEATED = (
-    (8192, ((8, 3, 1), (16, 3, 1), (8, 2, 1))),
-    (16384, ((8, 3, 1), (16, 3, 1), (8, 2, 1), (16, 2, 1))),
+    (8192, ((8, 3, 1), (16, 3, 1), (8, 4, 1))),
+    (16384, ((8, 3, 1), (16, 3, 1), (8, 3, 0), (16, 3, 0), (16, 2, 1))),
     (32768, ((16, 2, 1), (32, 2, 1))),
 )
 
@@ -42,15 +46,22 @@ REPEATED = (
 def norm_kernel(
     x, residual, weight, bias, y, total, mean, rstd, m, n, stride, eps,
     CENTRED: tl.constexpr, ADDED: tl.constexpr, KEPT: tl.constexpr, FULL: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr, AGAIN: tl.constexpr,
+    HELD: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
+    AGAIN: tl.constexpr,
 ):  # fmt: skip
     """Normalize tiles of ROWS whole rows; programs step through the tiles by their number.
 
     Rows beyond the last are row m − 1 again. With ADDED the rows are x + residual, which is stored
-    as *total*. With KEPT mean and rstd (m,) are stored for a backward. With FULL n is BLOCK.
+    as *total*. With KEPT mean and rstd (m,) are stored for a backward. With FULL n is BLOCK. With
+    HELD weight and bias stay in registers: a loop that loads tiles ahead would copy them for each.
     """
     i = tl.arange(0, BLOCK)[None, :]
     inside = i < (BLOCK if FULL else n)
+    EARLY: tl.constexpr = not HELD and not AGAIN
+    if HELD:
+        w = tl.load(weight + i, inside, 0.0)
+        if CENTRED:
+            b = tl.load(bias + i, inside, 0.0)
     for tile in tl.range(tl.program_id(0), tl.cdiv(m, ROWS), tl.num_programs(0), num_stages=STAGES):
         row = row_of(tile, m, ROWS)
         here = tl.load(x + row * stride + i, inside, 0.0, cache_modifier=".cg")
@@ -58,10 +69,10 @@ def norm_kernel(
             other = tl.load(residual + row * n + i, inside, 0.0, cache_modifier=".cg")
             here = (here.to(tl.float32) + other.to(tl.float32)).to(here.dtype)
             tl.store(total + row * n + i, here, inside)
-        # Loaded while the row is: after the sums, each row would wait for L1.
-        w = tl.load(weight + i, inside, 0.0, eviction_policy="evict_last")
-        if CENTRED:
-            b = tl.load(bias + i, inside, 0.0, eviction_policy="evict_last")
+        if EARLY:  # loaded while the row is: after the sums, each row would wait for L1
+            w = tl.load(weight + i, inside, 0.0, eviction_policy="evict_last")
+            if CENTRED:
+                b = tl.load(bias + i, inside, 0.0, eviction_policy="evict_last")
         value = here.to(tl.float32)
         if CENTRED:
             centre = tl.sum(value, 1, keep_dims=True) / n
@@ -75,9 +86,13 @@ def norm_kernel(
             tl.store(rstd + row, scale)
             if CENTRED:
                 tl.store(mean + row, centre)
-        value *= scale * w.to(tl.float32)
+        if not HELD and not EARLY:  # the registers are the row's before
+            w = tl.load(weight + i, inside, 0.0, eviction_policy="evict_last")
+            if CENTRED:
+                b = tl.load(bias + i, inside, 0.0, eviction_policy="evict_last")
+        value *= scale * widened(w, scale, AGAIN and ROWS == 1)
         if CENTRED:
-            value += b.to(tl.float32)
+            value += widened(b, scale, AGAIN and ROWS == 1)
         tl.store(y + row * n + i, value.to(y.dtype.element_ty), inside)
 
 
@@ -138,7 +153,7 @@ def norm_backward_kernel(
             dbias += grad
         unit *= scale
         dweight += grad * unit
-        steep = grad * w.to(tl.float32)
+        steep = grad * widened(w, scale, AGAIN)
         if GIVEN:
             share = tl.load(means + row, row < m, 0.0)
         else:
@@ -149,7 +164,7 @@ def norm_backward_kernel(
             else:
                 centre = tl.sum(steep, 1, keep_dims=True) / n
         if AGAIN:
-            steep = widened(grads, share, AGAIN) * w.to(tl.float32)
+            steep = widened(grads, share, AGAIN) * widened(w, share, AGAIN)
             unit = widened(units, share, AGAIN)
             if CENTRED:
                 unit -= middle
@@ -213,12 +228,10 @@ def forward_call(
     grid, launch = (programs(tiling, x),), launch_of(tiling, n)
     y, *others = result
     constants = {"CENTRED": centred, "ADDED": "residual" in inputs, "KEPT": kept}
-    launch |= {**constants, "FULL": n == launch["BLOCK"]}
+    launch |= {**constants, "FULL": n == launch["BLOCK"], "HELD": tiling["per_sm"] > 0}
 
     def call() -> ForwardResult:
-        norm_kernel[grid](
-            x, residual, weight, bias, y, *others, m, n, x.stride(0), EPS, **launch
-        )
+        norm_kernel[grid](x, residual, weight, bias, y, *others, m, n, x.stride(0), EPS, **launch)
         return result
 
     return call

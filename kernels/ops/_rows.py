@@ -4,8 +4,8 @@ Each program takes one tile; or programs are persistent, and asynchronous copies
 load the next tiles while they compute one, which keeps memory busy where a row fills a whole SM.
 
 A tile is loaded in its own dtype. A value that is needed again after a sum over the row may stay
-in registers as fp32, or be converted once more from its two bytes (`again`): then twice as long rows
-fit, and twice as many loads are in flight.
+in registers as fp32, or be converted once more from its two bytes (`again`): then rows of twice the
+length fit, and twice as many loads are in flight.
 """
 
 from __future__ import annotations
@@ -30,9 +30,16 @@ PER_THREAD = (16, 32, 64)  # elements
 # Limits to the registers of a thread that holds many elements, so that more programs fit an SM
 # than with the compiler's own choice.
 BOUNDS = (80, 128)
-WIDE_ROW = 16384  # elements from which on few programs fit an SM, and one of them may be persistent
-# Warps and programs on an SM of the candidates that load tiles ahead, whose rows fill an SM.
-PERSISTENT = ((8, 2), (16, 1), (16, 2), (32, 1))
+WIDE_ROW = 16384  # elements from which on few programs fit an SM
+# Elements of a tile, warps, programs on an SM and stages of candidates that load tiles ahead, by
+# the longest row that they are for.
+PERSISTENT = (
+    (4096, ((4096, 4, 4, 3), (4096, 4, 6, 3), (4096, 8, 4, 3), (8192, 8, 2, 3))),
+    (8192, ((8192, 4, 3, 3), (8192, 8, 3, 3), (8192, 8, 2, 4))),
+    (16384, ((16384, 8, 2, 3), (16384, 16, 1, 4), (16384, 16, 2, 3), (16384, 8, 2, 2))),
+    (32768, ((32768, 16, 1, 4), (32768, 16, 1, 3), (32768, 32, 1, 3), (32768, 16, 1, 2))),
+    (65536, ((65536, 32, 1, 2),)),
+)
 SHARED = 220 * 1024  # bytes for tiles in an SM of a Hopper GPU
 
 KEYS = ("rows", "warps", "registers", "per_sm", "stages", "again")
@@ -92,12 +99,17 @@ def tilings(n: int, size: int = 4, tensors: int = 1) -> Iterator[dict[str, int]]
                     yield tiling_of(rows, warps, bound, 0, 1, 0)
             if packs and many:
                 yield tiling_of(rows, warps, 0, 0, 1, 1)
-    if block < WIDE_ROW:
-        return
-    for warps, per_sm in PERSISTENT:
-        fits = block * size * tensors * 2 * per_sm <= SHARED
-        if fits and 16 <= block // (32 * warps) <= max(PER_THREAD):
-            yield tiling_of(1, warps, REGISTERS // (32 * warps * per_sm) // 8 * 8, per_sm, 2, packs)
+    yield from persistent_tilings(block, size, tensors)
+
+
+def persistent_tilings(block: int, size: int, tensors: int) -> Iterator[dict[str, int]]:
+    """Yield the tilings of persistent programs whose tiles fit an SM, of *block* elements a row."""
+    shapes = next(shapes for length, shapes in PERSISTENT if block <= length)
+    for elements, warps, per_sm, stages in shapes:
+        rows = min(MOST_ROWS, elements // block)
+        if rows * block * size * tensors * (stages - 1) * per_sm <= SHARED:
+            bound = min(255, REGISTERS // (32 * warps * per_sm) // 8 * 8)
+            yield tiling_of(rows, warps, bound, per_sm, stages, PTX and size == 2)
 
 
 def tiling_of(*values: int) -> dict[str, int]:
@@ -108,7 +120,7 @@ def tiling_of(*values: int) -> dict[str, int]:
 def candidates_for(
     kernel: str, x: torch.Tensor, every: Iterable[Mapping[str, int]]
 ) -> list[Mapping[str, int]]:
-    """Return the tiling that a run on a Hopper GPU chose for *kernel* and rows of *x*, else *every*."""
+    """Return what a run on a Hopper GPU chose for *kernel* and rows of *x*, else *every* tiling."""
     known = CHOSEN.get((kernel, block_of(int(x.shape[1])), x.element_size()))
     tried = [*every]
     if known is None or not has_tma(x.device):

@@ -1,7 +1,7 @@
 """Tilings of rows that were the fastest on a Hopper GPU, so that a first call does not tune.
 
-The key is a kernel, the length of its rows (rounded up to a power of 2) and the bytes of an element;
-the values are in the order of the tilings of that kernel. Other devices tune once.
+The key is a kernel, the length of its rows (rounded up to a power of 2) and the bytes of an
+element; the values are in the order of the tilings of that kernel. Other devices tune once.
 """
 
 from __future__ import annotations

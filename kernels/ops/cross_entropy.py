@@ -1,7 +1,8 @@
 """Compute the cross-entropy of logits x (m, v) and targets t (m,), and its gradient.
 
-The loss of a row is log Σ exp(x) − x[t], and 0 where the target is −100, as in torch: `ignored` says
-how many are. The gradient is dx = (softmax(x) − onehot(t))·dy, with dy (m,), and 0 in such rows.
+The loss of a row is log Σ exp(x) − x[t], and 0 where the target is −100, as in torch: `ignored`
+says how many are. The gradient is dx = (softmax(x) − onehot(t))·dy, with dy (m,), and 0 in such
+rows.
 
 Forward: m·v exponentials, and a maximum, a difference and a sum for each, 3·m·v FLOP; x is read
 once. Backward: m·v exponentials, and two differences and a product for each; x is read and dx
@@ -61,10 +62,8 @@ def block_at(x, block, low, high, MASKED: tl.constexpr, VECTORS: tl.constexpr, W
     """Load a block (VECTORS, WIDTH) of x; −∞ where its elements are not from *low* to *high*."""
     i = tl.arange(0, VECTORS)[:, None] * WIDTH + tl.arange(0, WIDTH)[None, :]
     i += block * (VECTORS * WIDTH)
-    if MASKED:
-        value = tl.load(x + i, (i >= low) & (i < high), float("-inf"))
-    else:
-        value = tl.load(x + i)
+    inside = (i >= low) & (i < high)
+    value = tl.load(x + i, inside, float("-inf")) if MASKED else tl.load(x + i)
     return value.to(tl.float32)
 
 
@@ -80,10 +79,7 @@ def add_block(value, most, total):
 
 
 @jit
-def losses_kernel(
-    x, targets, loss, lse, v, ignored,
-    VECTORS: tl.constexpr, WIDTH: tl.constexpr,
-):  # fmt: skip
+def losses_kernel(x, targets, loss, lse, v, ignored, VECTORS: tl.constexpr, WIDTH: tl.constexpr):
     """Compute the loss of a row, and the logarithm of its sum of exponentials, in each program."""
     row = tl.program_id(0)
     start, low = start_of(row, v, WIDTH)
@@ -110,9 +106,18 @@ def losses_kernel(
 
 @jit
 def gradient_block(
-    x, dx, block, low, high, norm, target, grad,
-    MASKED: tl.constexpr, VECTORS: tl.constexpr, WIDTH: tl.constexpr,
-):  # fmt: skip
+    x,
+    dx,
+    block,
+    low,
+    high,
+    norm,
+    target,
+    grad,
+    MASKED: tl.constexpr,
+    VECTORS: tl.constexpr,
+    WIDTH: tl.constexpr,
+):
     """Compute a block of dx from that of x; *norm* is in base 2, *target* an element of a block."""
     value = block_at(x, block, low, high, MASKED, VECTORS, WIDTH)
     share = tl.exp2(value * 1.4426950408889634 - norm)
@@ -127,9 +132,8 @@ def gradient_block(
 
 @jit
 def gradient_kernel(
-    x, targets, lse, dy, dx, v, ignored,
-    VECTORS: tl.constexpr, WIDTH: tl.constexpr,
-):  # fmt: skip
+    x, targets, lse, dy, dx, v, ignored, VECTORS: tl.constexpr, WIDTH: tl.constexpr
+):
     """Compute a row of dx in each program."""
     row = tl.program_id(0)
     start, low = start_of(row, v, WIDTH)
@@ -308,10 +312,7 @@ CROSS_ENTROPY = Workload(
             work=work_of((2, 1), (1, 1)),
         ),
         Implementation(
-            "compile",
-            cross_entropy_torch(compiled),
-            "torch.compile of torch",
-            lacks_compiler,
+            "compile", cross_entropy_torch(compiled), "torch.compile of torch", lacks_compiler
         ),
         Implementation(
             "triton",

@@ -1,8 +1,8 @@
 """Compute the cross-entropy of logits x·Wᵀ from x (m, k), W (v, k) and targets, and its gradients.
 
 2·m·v·k FLOP forward and 4·m·v·k backward, for dx and dW. The cost reads x, W and targets once and
-writes the losses (m,), or dx and dW: logits (m, v) of a vocabulary of 128 Ki have 16 times the bytes
-of x with k = 8 Ki, and need not be stored. Targets are ignored as in `cross_entropy`.
+writes the losses (m,), or dx and dW: logits (m, v) of a vocabulary of 128 Ki have 16 times the
+bytes of x with k = 8 Ki, and need not be stored. Targets are ignored as in `cross_entropy`.
 
 - `eager`: `F.cross_entropy` of `F.linear`, which stores the logits, and their softmax for a
   backward.

@@ -194,7 +194,8 @@ def adds(point: Point) -> bool:
 def inputs_of(names: tuple[str, ...]) -> Callable[[Point, Make], Inputs]:
     """Return the `inputs` of x (m, n), the vectors *names* (n,) and, for a backward, dy (m, n).
 
-    With a residual stream: that too, and the gradient of the sum. A backward alone has the sum as x.
+    With a residual stream: that too, and the gradient of the sum. A backward alone has the sum
+    as x.
     """
 
     def inputs(point: Point, make: Make) -> Inputs:
@@ -203,9 +204,9 @@ def inputs_of(names: tuple[str, ...]) -> Callable[[Point, Make], Inputs]:
                 f"the gradient of rows of {point.n} elements may cancel to rounding noise",
                 f"give --n {LEAST_ROW} or more, or --mode fwd",
             )
-        tensors = ("x", "residual") if adds(point) and "fwd" in point.mode else ("x",)
-        slopes = ("dy", "dtotal") if adds(point) else ("dy",)
-        shapes = {name: (point.m, point.n) for name in tensors}
+        tensors = ["x", *(["residual"] if adds(point) and "fwd" in point.mode else [])]
+        slopes = ["dy", *(["dtotal"] if adds(point) else [])]
+        shapes: dict[str, tuple[int, ...]] = {name: (point.m, point.n) for name in tensors}
         shapes |= dict.fromkeys(names, (point.n,))
         if point.mode != "fwd":
             shapes |= {name: (point.m, point.n) for name in slopes}

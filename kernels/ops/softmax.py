@@ -96,10 +96,17 @@ def softmax_online_kernel(
 
 @jit
 def softmax_fused_kernel(
-    x, y, m, n, stride,
-    FULL: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
+    x,
+    y,
+    m,
+    n,
+    stride,
+    FULL: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    STAGES: tl.constexpr,
     AGAIN: tl.constexpr,
-):  # fmt: skip
+):
     """Compute tiles of ROWS whole rows; programs step through the tiles by their number.
 
     Rows beyond the last are row m − 1 again, which is written with the same values. With AGAIN an
@@ -121,10 +128,18 @@ def softmax_fused_kernel(
 
 @jit
 def softmax_backward_kernel(
-    y, dy, dx, m, n, stride,
-    FULL: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
+    y,
+    dy,
+    dx,
+    m,
+    n,
+    stride,
+    FULL: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    STAGES: tl.constexpr,
     AGAIN: tl.constexpr,
-):  # fmt: skip
+):
     """Compute dx = y·(dy − Σ y·dy) of tiles of rows, as the forward steps through them."""
     i = tl.arange(0, BLOCK)[None, :]
     inside = i < (BLOCK if FULL else n)
@@ -273,9 +288,7 @@ def cost(point: Point) -> Cost:
     return Cost(flops(point), (Bytes(read, of_mode(mode, size, size)),))
 
 
-def passes(
-    read: int, written: int, backward: tuple[int, int] = (0, 0)
-) -> Callable[[Point], Work]:
+def passes(read: int, written: int, backward: tuple[int, int] = (0, 0)) -> Callable[[Point], Work]:
     """Return the work of the tensors (m, n) that a forward and a backward read and write."""
 
     def work(point: Point) -> Work:
