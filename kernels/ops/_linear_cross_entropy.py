@@ -13,6 +13,7 @@ and results: G, of CHUNK bytes at most for up to CHUNK/(LEAST·s) rows, and 4·m
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -29,6 +30,7 @@ Call = Callable[[], Any]
 SLABS = 64  # parts of the vocabulary, each with a maximum and a sum for each row
 CHUNK = 2**28  # bytes of the gradient of the logits that are stored at a time
 LEAST = 4096  # columns of a chunk: products of fewer keep tensor cores less busy
+WHOLE = 256  # columns of which a chunk is a multiple
 ROW_ALIGNMENT = 16  # bytes of which a row of x and of W is a multiple, for TMA
 MERGED = 16  # rows that a program merges
 
@@ -248,8 +250,11 @@ def losses_call(inputs: Inputs, lse: torch.Tensor, tile: Tile) -> Call:
 
 
 def chunk_of(m: int, v: int, size: int) -> int:
-    """Return the columns of a chunk of logits with m rows of elements of *size* bytes."""
-    return min(v, max(LEAST, CHUNK // (m * size) // 256 * 256))
+    """Return the columns of a chunk of logits with m rows of elements of *size* bytes.
+
+    It is a multiple of WHOLE, where v is not less: products of rows that are not aligned are slow.
+    """
+    return min(v // WHOLE * WHOLE or v, max(LEAST, CHUNK // (m * size) // WHOLE * WHOLE))
 
 
 def slopes_call(inputs: Inputs, lse: torch.Tensor, slopes: torch.Tensor, tile: Any) -> Any:
@@ -276,10 +281,11 @@ def gradients_call(inputs: Inputs, lse: torch.Tensor) -> Tuned:
     (m, _), v = x.shape, weight.shape[0]
     chunk = chunk_of(m, v, x.element_size())
     slopes, dweight = x.new_empty((m, chunk)), torch.empty_like(weight)
-    # The first chunk is what candidates are timed with.
-    tuned = tune(
-        lambda tile: lambda: slopes_call(inputs, lse, slopes, tile)(0, chunk), tiles_for(x)
-    )
+
+    def first_chunk(tile: Tile) -> Call:
+        return partial(slopes_call(inputs, lse, slopes, tile), 0, chunk)
+
+    tuned = tune(first_chunk, tiles_for(x))
     compute = slopes_call(inputs, lse, slopes, tuned.chosen)
 
     def call() -> tuple[torch.Tensor, torch.Tensor]:
@@ -298,7 +304,9 @@ def gradients_call(inputs: Inputs, lse: torch.Tensor) -> Tuned:
 
 def added(total: torch.Tensor | None, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """Return total + a·b in fp32."""
-    if not a.is_cuda or a.dtype == torch.float32:
+    # torch 2.8 and newer multiply bf16 to fp32, on a GPU.
+    fused = a.is_cuda and hasattr(torch.ops.aten.addmm, "dtype")
+    if not fused or a.dtype == torch.float32:
         product = a.float() @ b.float()
         return product if total is None else total.add_(product)
     if total is None:

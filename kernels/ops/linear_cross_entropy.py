@@ -237,7 +237,7 @@ LINEAR_CROSS_ENTROPY = Workload(
     cost=cost,
     implementations=(
         Implementation(
-            "eager", build_of(eager), "torch, all logits stored", work=stored_work((2, 2), (4, 1))
+            "eager", build_of(eager), "torch, all logits stored", work=stored_work((1, 2), (4, 2))
         ),
         Implementation("compile", linear_compile, "torch.compile of eager", lacks_compiler),
         Implementation(
