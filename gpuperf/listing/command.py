@@ -18,7 +18,7 @@ from gpuperf.show.table import Column, Table, fill, notes_of
 from gpuperf.verb import options as opt
 from gpuperf.verb.progress import say
 
-LONGEST = 37  # characters of a summary in a line
+LONGEST = 31  # characters of a summary in a line
 MOST_AXES = 3  # of a workload by name, in a line
 AXES_WIDTH = 19  # characters of these names
 

@@ -17,9 +17,9 @@ from gpuperf.kernels import _split_kv as split_kv
 from gpuperf.kernels._block_quantized import Products
 from gpuperf.kernels._blocks import in_blocks
 from gpuperf.kernels._mlp_triton import activate_kernel
+from gpuperf.kernels._norms_triton import empty_result, forward_call
 from gpuperf.kernels._rows import tilings
 from gpuperf.kernels._transformer_block import Call, Held, Inputs, rotate
-from gpuperf.kernels.norms import empty_result, forward_call
 
 from gpuperf import Point
 from gpuperf.jit import tune
@@ -30,9 +30,10 @@ Pair = tuple[torch.Tensor, torch.Tensor]
 
 def norm_call(x: torch.Tensor, gain: torch.Tensor, into: torch.Tensor) -> Callable[[], Any]:
     """Return the fastest call that writes the RMS norm of x (tokens, d)."""
-    result = empty_result(x)._replace(y=into)
     bound = {"x": x, "weight": gain}
-    call: Callable[[], Any] = tune(partial(forward_call, bound, result), [*tilings(x.shape[1])])
+    result = empty_result(bound)._replace(y=into)
+    make = partial(forward_call, bound, result, kept=False)
+    call: Callable[[], Any] = tune(make, tilings(x.shape[1], x.element_size()))
     return call
 
 

@@ -14,8 +14,8 @@ import torch
 from gpuperf import Axis
 
 Tensors = Mapping[str, torch.Tensor]
-Backward = Callable[[torch.Tensor], tuple[torch.Tensor, ...]]
-Forward = Callable[[], tuple[torch.Tensor, Backward]]
+Backward = Callable[[Any], tuple[torch.Tensor, ...]]
+Forward = Callable[[], tuple[Any, Backward]]
 Call = Callable[[], Any]
 
 MODES = ("fwd", "bwd", "fwd+bwd")
@@ -23,21 +23,29 @@ MODE = Axis("mode", "fwd", "forward, backward alone, or both", choices=MODES)
 
 
 def by_mode(
-    mode: str, inputs: Tensors, forward: Forward, forward_only: Call, upstream: str = "dy"
+    mode: str,
+    inputs: Tensors,
+    forward: Forward,
+    forward_only: Call,
+    upstream: str | tuple[str, ...] = "dy",
 ) -> Call:
     """Return the call of *mode*.
 
     `forward()` returns the output and a function that maps the gradient of the output
-    (`inputs[upstream]`) to those of the inputs; `forward_only()` returns the output alone.
+    (`inputs[upstream]`) to those of the inputs; `forward_only()` returns the output alone. Of an
+    output of several tensors *upstream* names the gradient of each.
     The call of `bwd` runs the forward again only after an input has changed.
     """
     if mode == "fwd":
         return forward_only
-    gradient = inputs[upstream]
+    names = (upstream,) if isinstance(upstream, str) else upstream
+    gradients = tuple(inputs[name] for name in names)
+    gradient = gradients[0] if isinstance(upstream, str) else gradients
 
     def both() -> tuple[torch.Tensor, ...]:
         output, backward = forward()
-        return (output, *backward(gradient))
+        outputs = output if isinstance(output, tuple) else (output,)
+        return (*outputs, *backward(gradient))
 
     if mode == "fwd+bwd":
         return both
@@ -45,7 +53,7 @@ def by_mode(
     graph: list[Backward] = []
 
     def alone() -> tuple[torch.Tensor, ...]:
-        versions = [tensor._version for name, tensor in inputs.items() if name != upstream]
+        versions = [tensor._version for name, tensor in inputs.items() if name not in names]
         if versions != last_versions:
             graph.clear()  # frees its memory before the new one: eager attention keeps all scores
             graph.append(forward()[1])
@@ -60,19 +68,19 @@ def of_mode(mode: str, forward: int, backward: int) -> int:
     return {"fwd": forward, "bwd": backward, "fwd+bwd": forward + backward}[mode]
 
 
-def autograd(
-    function: Callable[..., torch.Tensor], inputs: Tensors, names: Sequence[str]
-) -> Forward:
+def autograd(function: Callable[..., Any], inputs: Tensors, names: Sequence[str]) -> Forward:
     """Return the forward of *function*(*inputs), with autograd's gradient of *names*."""
 
-    def forward() -> tuple[torch.Tensor, Backward]:
+    def forward() -> tuple[Any, Backward]:
         leaves = {name: inputs[name].detach().requires_grad_() for name in names}
         with torch.enable_grad():
             output = function(*leaves.values())
 
-        def backward(gradient: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        def backward(gradient: Any) -> tuple[torch.Tensor, ...]:
             return tuple(torch.autograd.grad(output, [*leaves.values()], gradient, True))
 
+        if isinstance(output, tuple):
+            return tuple(tensor.detach() for tensor in output), backward
         return output.detach(), backward
 
     return forward

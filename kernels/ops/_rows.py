@@ -1,18 +1,24 @@
 """Divide a matrix (m, n) into tiles of whole rows, for kernels whose programs hold a tile.
 
-Each program takes one tile; or programs are persistent, and load the next tile while they compute
-one, which keeps memory busy where a row fills a whole SM.
+Each program takes one tile; or programs are persistent, and asynchronous copies to shared memory
+load the next tiles while they compute one, which keeps memory busy where a row fills a whole SM.
+
+A tile is loaded in its own dtype. A value that is needed again after a sum over the row may stay
+in registers as fp32, or be converted once more from its two bytes (`again`): then rows of twice the
+length fit, and twice as many loads are in flight.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
+from gpuperf.kernels._rows_hopper import CHOSEN
+from gpuperf.kernels.matmul import has_tma
 
 from gpuperf import Point
-from gpuperf.jit import jit, lacks_triton, tl, triton
+from gpuperf.jit import INTERPRETED, jit, lacks_triton, tl, triton
 
 LARGEST_ROW = 2**16  # elements that a program holds at most: 64 registers of each of 1024 threads
 TILES = (2048, 8192)  # elements of a tile of short rows
@@ -24,7 +30,22 @@ PER_THREAD = (16, 32, 64)  # elements
 # Limits to the registers of a thread that holds many elements, so that more programs fit an SM
 # than with the compiler's own choice.
 BOUNDS = (80, 128)
-WIDE_ROW = 16384  # elements from which on few programs fit an SM, and one of them may be persistent
+WIDE_ROW = 16384  # elements from which on few programs fit an SM
+# Elements of a tile, warps, programs on an SM and stages of candidates that load tiles ahead, by
+# the longest row that they are for.
+PERSISTENT = (
+    (4096, ((4096, 4, 4, 3), (4096, 4, 6, 3), (4096, 8, 4, 3), (8192, 8, 2, 3))),
+    (8192, ((8192, 4, 3, 3), (8192, 8, 3, 3), (8192, 8, 2, 4))),
+    (16384, ((16384, 8, 2, 3), (16384, 16, 1, 4), (16384, 16, 2, 3), (16384, 8, 2, 2))),
+    (32768, ((32768, 16, 1, 4), (32768, 16, 1, 3), (32768, 32, 1, 3), (32768, 16, 1, 2))),
+    (65536, ((65536, 32, 1, 2),)),
+)
+SHARED = 220 * 1024  # bytes for tiles in an SM of a Hopper GPU
+
+KEYS = ("rows", "warps", "registers", "per_sm", "stages", "again")
+# "again" needs assembly of NVIDIA GPUs.
+PTX = tl is not None and not INTERPRETED and torch.version.hip is None
+XOR = tl.constexpr("xor.b32 $0, $1, $2;") if tl else ""
 
 
 @jit
@@ -34,19 +55,18 @@ def row_of(tile: tl.tensor, m: tl.tensor, ROWS: tl.constexpr) -> Any:
 
 
 @jit
-def load_tile(
-    x: tl.tensor,
-    tile: tl.tensor,
-    m: tl.tensor,
-    n: tl.tensor,
-    stride: tl.tensor,
-    other: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-) -> Any:
-    """Load a tile (ROWS, BLOCK) of x (m, n), with *other* beyond n, bypassing L1."""
-    i = tl.arange(0, BLOCK)[None, :]
-    return tl.load(x + row_of(tile, m, ROWS) * stride + i, i < n, other, cache_modifier=".cg")
+def widened(packed: tl.tensor, after: tl.tensor, AGAIN: tl.constexpr) -> Any:
+    """Return *packed* in fp32; with AGAIN converted only when *after*, a result of it, is there.
+
+    The compiler would keep the first conversion in registers. It cannot know that the bits do not
+    change: they are combined with those of a comparison, which is true if *after* is NaN.
+    """
+    if AGAIN:
+        nothing = tl.broadcast_to((after != after).to(tl.int16), packed.shape)
+        packed = tl.inline_asm_elementwise(
+            XOR, "=r,r,r", [packed, nothing], dtype=packed.dtype, is_pure=True, pack=2
+        )
+    return packed.to(tl.float32)
 
 
 def block_of(n: int) -> int:
@@ -61,39 +81,61 @@ def holds_rows(point: Point, device: Any) -> str | None:
     return lacks_triton(point, device)
 
 
-def tilings(n: int) -> Iterator[dict[str, int]]:
-    """Yield the tilings to tune among for rows of n elements.
+def tilings(n: int, size: int = 4, tensors: int = 1) -> Iterator[dict[str, int]]:
+    """Yield the tilings to tune among for rows of n elements of *size* bytes in *tensors* inputs.
 
     A tiling has the rows of a tile, warps, the limit of registers for each thread (0: the
-    compiler's choice), persistent programs on an SM (0: each program has one tile), and whether
-    those load the next tile ahead.
+    compiler's choice), persistent programs on an SM (0: each program has one tile), the tiles that
+    those load or compute at a time, and whether values are converted again.
     """
     block = block_of(n)
+    packs = PTX and size == 2
     for rows in sorted({min(MOST_ROWS, max(1, tile // block)) for tile in TILES}):
         counts = {min(MOST_WARPS, max(1, rows * block // (32 * each))) for each in PER_THREAD}
         for warps in sorted(counts):
             many = rows * block == 32 * warps * max(PER_THREAD)
             for bound in (0, *(BOUNDS if many else ())):
                 if bound * 32 * warps <= REGISTERS:
-                    yield {
-                        "rows": rows,
-                        "warps": warps,
-                        "registers": bound,
-                        "per_sm": 0,
-                        "ahead": 0,
-                    }
-    if block >= WIDE_ROW:
-        for bound in (0, REGISTERS // (32 * MOST_WARPS)):
-            yield {"rows": 1, "warps": MOST_WARPS, "registers": bound, "per_sm": 1, "ahead": 1}
+                    yield tiling_of(rows, warps, bound, 0, 1, 0)
+            if packs and many:
+                yield tiling_of(rows, warps, 0, 0, 1, 1)
+    yield from persistent_tilings(block, size, tensors)
+
+
+def persistent_tilings(block: int, size: int, tensors: int) -> Iterator[dict[str, int]]:
+    """Yield the tilings of persistent programs whose tiles fit an SM, of *block* elements a row."""
+    shapes = next(shapes for length, shapes in PERSISTENT if block <= length)
+    for elements, warps, per_sm, stages in shapes:
+        rows = min(MOST_ROWS, elements // block)
+        if rows * block * size * tensors * (stages - 1) * per_sm <= SHARED:
+            bound = min(255, REGISTERS // (32 * warps * per_sm) // 8 * 8)
+            yield tiling_of(rows, warps, bound, per_sm, stages, PTX and size == 2)
+
+
+def tiling_of(*values: int) -> dict[str, int]:
+    """Return the tiling of *values* in the order of KEYS."""
+    return {key: int(value) for key, value in zip(KEYS, values, strict=True)}
+
+
+def candidates_for(
+    kernel: str, x: torch.Tensor, every: Iterable[Mapping[str, int]]
+) -> list[Mapping[str, int]]:
+    """Return what a run on a Hopper GPU chose for *kernel* and rows of *x*, else *every* tiling."""
+    known = CHOSEN.get((kernel, block_of(int(x.shape[1])), x.element_size()))
+    tried = [*every]
+    if known is None or not has_tma(x.device):
+        return tried
+    return [dict(zip(tried[0], known, strict=True))]
 
 
 def launch_of(tiling: Mapping[str, int], n: int) -> dict[str, int]:
     """Return the keyword arguments of a launch with *tiling*, for rows of n elements."""
-    bound = {"maxnreg": tiling["registers"]} if tiling["registers"] else {}
+    bound = {"maxnreg": min(255, tiling["registers"])} if tiling["registers"] else {}
     return {
         "ROWS": tiling["rows"],
         "BLOCK": block_of(n),
-        "AHEAD": tiling["ahead"],
+        "STAGES": tiling["stages"],
+        "AGAIN": tiling["again"],
         "num_warps": tiling["warps"],
         **bound,
     }

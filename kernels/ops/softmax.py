@@ -1,7 +1,8 @@
 """Compute softmax over the rows of x (m, n): y (m, n) = exp(x − max x) / Σ exp(x − max x).
 
 The cost is m·n special functions and 4·m·n FLOP (maximum, difference, sum, quotient); x is read
-once and y written once. A row whose elements are all −inf gives NaN, as in torch.
+once and y written once. A row whose elements are all −inf gives NaN, as in torch. The gradient is
+dx = y·(dy − Σ y·dy), 4·m·n FLOP: y and dy are read, dx is written.
 
 - `eager`: five kernels of torch (maximum, difference, exp, sum, quotient); 5 reads, 3 writes.
 - `safe`: a Triton kernel that reads a row for its maximum, its sum and its quotients; 3 reads,
@@ -19,14 +20,25 @@ an H200, up to rows of about 512 KiB.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
-from gpuperf.kernels._rows import holds_rows, launch_of, load_tile, programs, row_of, tilings
+from gpuperf.kernels._modes import MODE, Backward, by_mode, by_torch, of_mode
+from gpuperf.kernels._rows import (
+    candidates_for,
+    holds_rows,
+    launch_of,
+    programs,
+    row_of,
+    tilings,
+    widened,
+)
 
 from gpuperf import Axis, Bytes, Cost, Flops, Implementation, Point, Work, Workload
-from gpuperf.jit import compiled, jit, lacks_compiler, lacks_triton, tl, triton, tune
+from gpuperf.jit import Tuned, compiled, jit, lacks_compiler, lacks_triton, tl, triton, tune
 from gpuperf.units import itemsize
 
 Inputs = Mapping[str, torch.Tensor]
@@ -84,34 +96,60 @@ def softmax_online_kernel(
 
 @jit
 def softmax_fused_kernel(
-    x: tl.tensor,
-    y: tl.tensor,
-    m: tl.tensor,
-    n: tl.tensor,
-    stride: tl.tensor,
+    x,
+    y,
+    m,
+    n,
+    stride,
+    FULL: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
-    AHEAD: tl.constexpr,
-) -> None:
+    STAGES: tl.constexpr,
+    AGAIN: tl.constexpr,
+):
     """Compute tiles of ROWS whole rows; programs step through the tiles by their number.
 
-    With AHEAD a program loads the next tile while it computes one. Rows beyond the last are row
-    m − 1 again, which is written with the same values.
+    Rows beyond the last are row m − 1 again, which is written with the same values. With AGAIN an
+    exponential is computed twice, and not held in registers. With FULL n is BLOCK.
     """
     i = tl.arange(0, BLOCK)[None, :]
-    first, step = tl.program_id(0), tl.num_programs(0)
-    if AHEAD:
-        coming = load_tile(x, first, m, n, stride, float("-inf"), ROWS, BLOCK)
-    for tile in range(first, tl.cdiv(m, ROWS), step):
-        if AHEAD:
-            here = coming
-            coming = load_tile(x, tile + step, m, n, stride, float("-inf"), ROWS, BLOCK)
-        else:
-            here = load_tile(x, tile, m, n, stride, float("-inf"), ROWS, BLOCK)
-        value = here.to(tl.float32)
-        share = tl.exp(value - tl.max(value, 1, keep_dims=True))
-        share *= 1.0 / tl.sum(share, 1, keep_dims=True)
-        tl.store(y + row_of(tile, m, ROWS) * n + i, share.to(y.dtype.element_ty), i < n)
+    inside = i < (BLOCK if FULL else n)
+    for tile in tl.range(tl.program_id(0), tl.cdiv(m, ROWS), tl.num_programs(0), num_stages=STAGES):
+        row = row_of(tile, m, ROWS)
+        here = tl.load(x + row * stride + i, inside, float("-inf"), cache_modifier=".cg")
+        peak = tl.max(here.to(tl.float32), 1, keep_dims=True)
+        share = tl.exp(widened(here, peak, AGAIN) - peak)
+        scale = 1.0 / tl.sum(share, 1, keep_dims=True)
+        if AGAIN:
+            share = tl.exp(widened(here, scale, AGAIN) - peak)
+        share *= scale
+        tl.store(y + row * n + i, share.to(y.dtype.element_ty), inside)
+
+
+@jit
+def softmax_backward_kernel(
+    y,
+    dy,
+    dx,
+    m,
+    n,
+    stride,
+    FULL: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    STAGES: tl.constexpr,
+    AGAIN: tl.constexpr,
+):
+    """Compute dx = y·(dy − Σ y·dy) of tiles of rows, as the forward steps through them."""
+    i = tl.arange(0, BLOCK)[None, :]
+    inside = i < (BLOCK if FULL else n)
+    for tile in tl.range(tl.program_id(0), tl.cdiv(m, ROWS), tl.num_programs(0), num_stages=STAGES):
+        row = row_of(tile, m, ROWS)
+        shares = tl.load(y + row * n + i, inside, 0.0, cache_modifier=".cg")
+        grads = tl.load(dy + row * stride + i, inside, 0.0, cache_modifier=".cg")
+        mean = tl.sum(shares.to(tl.float32) * grads.to(tl.float32), 1, keep_dims=True)
+        slope = widened(shares, mean, AGAIN) * (widened(grads, mean, AGAIN) - mean)
+        tl.store(dx + row * n + i, slope.to(dx.dtype.element_ty), inside)
 
 
 def eager(x: torch.Tensor) -> torch.Tensor:
@@ -122,8 +160,14 @@ def eager(x: torch.Tensor) -> torch.Tensor:
 
 
 def softmax_eager(inputs: Inputs, point: Point, options: object) -> Call:
-    """Build the five torch operations."""
-    return lambda: eager(inputs["x"])
+    """Build the five torch operations, and four more for the gradient."""
+
+    def forward() -> tuple[torch.Tensor, Backward]:
+        y = eager(inputs["x"])
+        return y, lambda dy: (y * (dy - (y * dy).sum(1, keepdim=True)),)
+
+    call: Call = by_mode(mode_of(point), inputs, forward, lambda: eager(inputs["x"]))
+    return call
 
 
 def softmax_streamed(kernel: Any) -> Callable[[Inputs, Point, object], Call]:
@@ -144,79 +188,128 @@ def softmax_streamed(kernel: Any) -> Callable[[Inputs, Point, object], Call]:
     return build
 
 
-def fused_call(x: torch.Tensor, y: torch.Tensor, tiling: Mapping[str, int]) -> Call:
-    """Return the call of the fused kernel with *tiling*, from x to y, both (m, n)."""
-    m, n = x.shape
-    grid, launch = (programs(tiling, x),), launch_of(tiling, n)
+def fused_call(kernel: Any, result: torch.Tensor, given: Sequence[Any], tiling: Any) -> Call:
+    """Return the call of *kernel* with *tiling*, from the tensors *given* to *result* (m, n)."""
+    m, n = result.shape
+    grid, launch = (programs(tiling, result),), launch_of(tiling, n)
+    full, stride = n == launch["BLOCK"], given[-1].stride(0)
 
     def call() -> torch.Tensor:
-        softmax_fused_kernel[grid](x, y, m, n, x.stride(0), **launch)
-        return y
+        kernel[grid](*given, result, m, n, stride, FULL=full, **launch)
+        return result
 
     return call
 
 
+def fused(name: str, kernel: Any, *given: torch.Tensor) -> Tuned:
+    """Return the call of *kernel* of the tensors *given*, with the fastest tiling."""
+    like = given[-1]
+    every = tilings(like.shape[1], like.element_size(), len(given))
+    result = like.new_empty(like.shape)
+    return tune(partial(fused_call, kernel, result, given), candidates_for(name, like, every))
+
+
 def softmax_fused(inputs: Inputs, point: Point, options: object) -> Call:
-    """Build the fused kernel with the fastest tiling."""
-    x = inputs["x"]
-    y = x.new_empty(x.shape)
-    return tune(lambda tiling: fused_call(x, y, tiling), tilings(point.n))
+    """Build the fused kernels of the mode, each with its fastest tiling."""
+    x, mode = inputs["x"], mode_of(point)
+    forward = fused("softmax", softmax_fused_kernel, x)
+    if mode == "fwd":
+        return forward
+    backward = fused("softmax_backward", softmax_backward_kernel, forward(), inputs["dy"])
+
+    def both() -> tuple[torch.Tensor, Backward]:
+        return forward(), lambda dy: (backward(),)  # which reads inputs["dy"]
+
+    chosen = {f"backward_{name}": value for name, value in backward.chosen.items()}
+    if mode == "fwd+bwd":
+        chosen |= forward.chosen
+    return Tuned(by_mode(mode, inputs, both, forward), chosen)
 
 
 def softmax_torch(inputs: Inputs, point: Point, options: object) -> Call:
-    """Build `torch.softmax` over the rows."""
-    return lambda: torch.softmax(inputs["x"], 1)
+    """Build `torch.softmax` over the rows, with autograd's gradient."""
+    call: Call = by_torch(mode_of(point), lambda x: torch.softmax(x, 1), inputs, ["x"])
+    return call
 
 
 def softmax_compile(inputs: Inputs, point: Point, options: object) -> Call:
-    """Build the eager function under torch.compile, compiled for this size."""
-    x, function = inputs["x"], compiled(eager)
-    function(x)
-    return lambda: function(x)
+    """Build the eager function under torch.compile, compiled for this size.
+
+    A gradient is that of `torch.softmax`: autograd of eager has one for the maximum too.
+    """
+    mode = mode_of(point)
+    function = compiled(eager if mode == "fwd" else lambda x: torch.softmax(x, 1))
+    call: Call = by_torch(mode, function, inputs, ["x"])
+    call()
+    return call
 
 
-def reference(inputs: Inputs, point: Point) -> torch.Tensor:
-    """Compute the formula in float64."""
-    x = inputs["x"].double()
+def mode_of(point: Point) -> str:
+    """Return the mode; points of a forward lack it."""
+    return str(point.get("mode", "fwd"))
+
+
+def streams(point: Point, device: Any) -> str | None:
+    """Return why a kernel that reads its row several times cannot run, or None where it can."""
+    return "has no gradient" if mode_of(point) != "fwd" else lacks_triton(point, device)
+
+
+def make_inputs(point: Point, make: Callable[..., torch.Tensor]) -> Inputs:
+    """Draw x and, for a gradient, dy, both (m, n)."""
+    names = ("x",) if mode_of(point) == "fwd" else ("x", "dy")
+    return {name: make((point.m, point.n), point.dtype) for name in names}
+
+
+def reference(inputs: Inputs, point: Point) -> Any:
+    """Compute the formula, and that of its gradient, in float64."""
+    x, mode = inputs["x"].double(), mode_of(point)
     exponential = (x - x.amax(1, keepdim=True)).exp()
-    return exponential / exponential.sum(1, keepdim=True)
+    y = exponential / exponential.sum(1, keepdim=True)
+    if mode == "fwd":
+        return y
+    dy = inputs["dy"].double()
+    dx = y * (dy - (y * dy).sum(1, keepdim=True))
+    return dx if mode == "bwd" else (y, dx)
 
 
 def flops(point: Point) -> tuple[Flops, ...]:
-    """Return the FLOPs: four operations and one exponential for each element."""
-    count = point.m * point.n
-    return (
-        Flops(4 * count, "elementwise", point.dtype, "fp32"),
-        Flops(count, "special", point.dtype, function="exp"),
-    )
+    """Return the FLOPs of an element: four operations and an exponential forward, four backward."""
+    mode, count = mode_of(point), point.m * point.n
+    operations = Flops(of_mode(mode, 4, 4) * count, "elementwise", point.dtype, "fp32")
+    if mode == "bwd":
+        return (operations,)
+    return (operations, Flops(count, "special", point.dtype, function="exp"))
 
 
 def cost(point: Point) -> Cost:
-    """Return the cost: x is read once, and y is written once."""
-    size = point.m * point.n * itemsize(point.dtype)
-    return Cost(flops(point), (Bytes(size, size),))
+    """Return the cost: x and dy are read once, y and dx are written once."""
+    mode, size = mode_of(point), point.m * point.n * itemsize(point.dtype)
+    read = size if mode == "fwd" else 2 * size
+    return Cost(flops(point), (Bytes(read, of_mode(mode, size, size)),))
 
 
-def passes(read: int, written: int) -> Callable[[Point], Work]:
-    """Return the work of *read* tensors (m, n) read and *written* tensors written."""
+def passes(read: int, written: int, backward: tuple[int, int] = (0, 0)) -> Callable[[Point], Work]:
+    """Return the work of the tensors (m, n) that a forward and a backward read and write."""
 
     def work(point: Point) -> Work:
-        size = point.m * point.n * itemsize(point.dtype)
-        return Work(flops(point), (Bytes(read * size, written * size),))
+        mode, size = mode_of(point), point.m * point.n * itemsize(point.dtype)
+        reads, writes = of_mode(mode, read, backward[0]), of_mode(mode, written, backward[1])
+        return Work(flops(point), (Bytes(reads * size, writes * size),))
 
     return work
 
 
 SOFTMAX = Workload(
     name="softmax",
-    summary="softmax over rows",
-    formula="m·n special functions + 4·m·n FLOP; 2·m·n·s bytes",
+    summary="softmax over rows and its gradient",
+    formula="fwd m·n special functions + 4·m·n FLOP, 2·m·n·s bytes; bwd 4·m·n FLOP, 3·m·n·s bytes",
     axes=(
         Axis("m", 8192, "rows"),
         Axis("n", 4096, "columns", main=True),
+        replace(MODE, optional=True),
         Axis("dtype", "auto", "dtype of x and y", choices=("fp32", "bf16", "fp16")),
     ),
-    inputs=lambda point, make: {"x": make((point.m, point.n), point.dtype)},
+    inputs=make_inputs,
     reference=reference,
     cost=cost,
     implementations=(
@@ -226,30 +319,35 @@ SOFTMAX = Workload(
             "eager",
             softmax_eager,
             "torch, five kernels",
-            work=passes(5, 3),
-            roundings=lambda point: 2,
+            work=passes(5, 3, (6, 3)),
+            roundings=lambda point: 2 if mode_of(point) == "fwd" else 4,
         ),
         Implementation(
             "safe",
             softmax_streamed(softmax_safe_kernel),
             "Triton, reads the row three times",
-            lacks_triton,
+            streams,
             passes(3, 1),
         ),
         Implementation(
             "online",
             softmax_streamed(softmax_online_kernel),
             "Triton, reads the row twice",
-            lacks_triton,
+            streams,
             passes(2, 1),
         ),
         Implementation(
-            "fused", softmax_fused, "Triton, rows in registers, tuned", holds_rows, passes(1, 1)
+            "fused",
+            softmax_fused,
+            "Triton, rows in registers, tuned",
+            holds_rows,
+            passes(1, 1, (2, 1)),
         ),
         Implementation("torch", softmax_torch, "torch.softmax"),
         Implementation("compile", softmax_compile, "torch.compile of eager", lacks_compiler),
     ),
-    narrow=lambda inputs, rows: {"x": inputs["x"][rows]},
+    narrow=lambda inputs, rows: {name: value[rows] for name, value in inputs.items()},
     terms=lambda point: point.n,
-    draws=lambda point: ("offset", "extreme"),
+    draws=lambda point: ("offset", "extreme") if mode_of(point) == "fwd" else (),
+    prepared=lambda point: ("x",) if mode_of(point) == "bwd" else (),
 )

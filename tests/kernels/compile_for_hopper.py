@@ -14,10 +14,15 @@ from typing import Any
 import triton
 import triton.language as tl
 from gpuperf.kernels import _flash as flash
+from gpuperf.kernels import _linear_cross_entropy as fused
 from gpuperf.kernels import _linear_triton as linear
 from gpuperf.kernels import _linear_wide as wide
 from gpuperf.kernels import _mlp_triton as gates
+from gpuperf.kernels import _norms_triton as norms
+from gpuperf.kernels import _rows as rows
 from gpuperf.kernels import _split_kv as split_kv
+from gpuperf.kernels import softmax
+from gpuperf.kernels.cross_entropy import TILINGS, gradient_kernel, losses_kernel
 from gpuperf.kernels.kv_append import append_kernel
 from gpuperf.kernels.matmul import matmul_kernel, matmul_tma_kernel
 from gpuperf.kernels.sincos import sincos_kernel
@@ -187,9 +192,90 @@ def mlp() -> None:
             compiled(kernel, {**tensors, "n": "i32"}, {"GATED": gated, "BLOCK": 1024})
 
 
+LOGITS = dict.fromkeys(("x", "loss", "dy", "dx"), "*bf16") | {"targets": "*i64", "lse": "*fp32"}
+
+
+def cross_entropy() -> None:
+    """Whole vectors are loaded and stored, whether or not the vocabulary is a multiple of them."""
+    constants = {"VECTORS": TILINGS[0]["VECTORS"], "WIDTH": 8}
+    for kernel in (losses_kernel, gradient_kernel):
+        names = [name for name in kernel.arg_names if name not in constants]
+        kinds = {name: LOGITS.get(name, "i32") for name in names}
+        for aligned in ([*LOGITS], [*LOGITS, "v"]):
+            given = [name for name in aligned if name in names]
+            made = compiled(kernel, kinds, constants, given, num_warps=TILINGS[0]["warps"])
+            assert "ld.global.v4.b32" in loop_of(made.asm["ptx"]), (kernel, aligned)
+    assert "st.global.v4.b32" in loop_of(made.asm["ptx"])
+
+
+def linear_cross_entropy() -> None:
+    """Tiles are loaded by TMA during products, those of the next tile before the epilogue."""
+    pointers = dict.fromkeys(("most", "total", "hit"), "*fp32") | {"slopes": "*bf16"}
+    for tile in ({**dict(zip(fused.KEYS, tile, strict=True))} for tile in fused.TMA_TILES):
+        constants = {name: tile[name] for name in ("BM", "BV", "BK", "GROUP", "TMA")}
+        constants |= {"FACTOR": tl.bfloat16}
+        moved = {"x": f"tensordesc<bf16[{tile['BM']},{tile['BK']}]>"}
+        moved |= {"weight": f"tensordesc<bf16[{tile['BV']},{tile['BK']}]>"}
+        options = {"num_warps": tile["warps"], "num_stages": tile["stages"]}
+        for kernel in (fused.slab_kernel, fused.slopes_kernel):
+            names = [name for name in kernel.arg_names if name not in constants]
+            kinds = {n: ({**LOGITS, **pointers, **moved}).get(n, "i32") for n in names}
+            divisible = [n for n in names if kinds[n][0] == "*" or n in ("k", "stride", "v")]
+            made = compiled(kernel, kinds, constants, divisible, **options)
+            assert made.metadata.shared * max(1, tile["PROGRAMS"]) <= SHARED_BYTES, (kernel, tile)
+            assert "wgmma.mma_async" in made.asm["ptx"], kernel
+            assert "cp.async.bulk.tensor" in made.asm["ptx"], kernel
+    kinds = {n: ({**LOGITS, **pointers}).get(n, "i32") for n in fused.merge_kernel.arg_names[:9]}
+    compiled(fused.merge_kernel, kinds, {"ROWS": fused.MERGED, "SLABS": fused.SLABS})
+
+
+def rows_of_16k() -> None:
+    """Rows that fill an SM: loaded ahead by asynchronous copies, and converted again."""
+    vectors = dict.fromkeys(("mean", "rstd", "means", "sums"), "*fp32") | {"eps": "fp32"}
+    every = {"CENTRED": True, "ADDED": True, "KEPT": True, "FULL": True, "HELD": True}
+    ahead = rows.tiling_of(1, 16, 64, 2, 2, 1)
+    deep = norms.backward_tiling(1, 16, 2, 1, 1, 1, 0)
+    split = norms.backward_tiling(4, 8, 3, 2, 0, 1, 1)
+    for kernel, tiling in (
+        *((norms.norm_kernel, ahead), (softmax.softmax_fused_kernel, ahead)),
+        *((softmax.softmax_backward_kernel, ahead), (norms.norm_backward_kernel, deep)),
+        (norms.norm_backward_kernel, split),
+    ):
+        constants = {**every, **{name.upper(): value for name, value in tiling.items()}}
+        constants |= {"GIVEN": bool(tiling.get("split")), "BLOCK": 16384}
+        if constants["GIVEN"]:
+            constants["BLOCK"] = norms.SPLIT
+        constants = {n: value for n, value in constants.items() if n in kernel.arg_names}
+        names = [name for name in kernel.arg_names if name not in constants]
+        scalars = dict.fromkeys(("m", "n", "stride"), "i32")
+        kinds = {name: (vectors | scalars).get(name, "*bf16") for name in names}
+        aligned = [name for name in names if kinds[name][0] == "*" or name in ("n", "stride")]
+        bound = {"maxnreg": tiling["registers"]} if tiling.get("registers") else {}
+        made = compiled(kernel, kinds, constants, aligned, num_warps=tiling["warps"], **bound)
+        assert "cp.async.cg.shared.global" in made.asm["ptx"], kernel
+        again = re.search(r"begin inline asm\s+xor.b32", made.asm["ptx"])
+        assert bool(again) == bool(tiling["again"]), kernel
+        assert made.metadata.shared * tiling["per_sm"] <= SHARED_BYTES, (kernel, tiling)
+    kinds = {
+        name: (vectors | scalars).get(name, "*bf16") for name in norms.norm_means_kernel.arg_names
+    }
+    compiled(
+        norms.norm_means_kernel,
+        {n: k for n, k in kinds.items() if n.islower()},
+        {"CENTRED": True, "BLOCK": norms.STREAMED},
+        num_warps=16,
+    )
+    compiled(
+        norms.norm_sums_kernel,
+        {"sums": "*fp32", "totals": "*bf16", "count": "i32", "n": "i32"},
+        {"COUNT": norms.SUMMED, "BLOCK": norms.COLUMNS},
+    )
+
+
 CHECKS: tuple[Callable[[], None], ...] = (
     *(flash_forward, flash_backward),
     *(matmul, linear_layer, wide_linear_layer, sincos, decode, mlp),
+    *(cross_entropy, linear_cross_entropy, rows_of_16k),
 )
 
 

@@ -25,7 +25,7 @@ def errors() -> dict[str, str]:
 
 
 CHECKS = ["flash_forward", "flash_backward", "matmul", "linear_layer", "wide_linear_layer"]
-CHECKS += ["sincos", "decode", "mlp"]
+CHECKS += ["sincos", "decode", "mlp", "cross_entropy", "linear_cross_entropy", "rows_of_16k"]
 needs_triton = pytest.mark.skipif(triton is None, reason="needs Triton")
 
 

@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 import torch
+from gpuperf.kernels import _norms_triton as kernels
 from gpuperf.kernels import _rows as rows
 from gpuperf.kernels import norms
 from tilings import distinct
 
 from gpuperf.errors import CannotMeasure
 from gpuperf.jit import triton
+from gpuperf.measure.device import open_device
 from gpuperf.measure.inputs import bind_make, torch_dtype
 from gpuperf.model.workload import Point, Workload
 
@@ -30,8 +32,10 @@ of_both = pytest.mark.parametrize("workload", BOTH, ids=lambda workload: workloa
 of_each_dtype = pytest.mark.parametrize("dtype", ["fp32", "bf16", "fp16"])
 
 
-def point_of(m: int, n: int, mode: str = "fwd+bwd", dtype: str = "fp32") -> Point:
-    return Point({"m": m, "n": n, "mode": mode, "dtype": dtype})
+def point_of(
+    m: int, n: int, mode: str = "fwd+bwd", dtype: str = "fp32", residual: str = "off"
+) -> Point:
+    return Point({"m": m, "n": n, "mode": mode, "residual": residual, "dtype": dtype})
 
 
 def drawn(workload: Workload, point: Point) -> dict[str, torch.Tensor]:
@@ -80,7 +84,7 @@ def test_triton_is_float64_rounded(
     workload: Workload, dtype: str, m: int, n: int, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if n > 4000:  # a program a 32 columns would be hundreds to interpret
-        monkeypatch.setattr(norms, "COLUMNS", 1024)
+        monkeypatch.setattr(kernels, "COLUMNS", 1024)
     point = point_of(m, n, mode, dtype)
     inputs = drawn(workload, point)
     output = call_of("triton", workload, inputs, point)()
@@ -146,10 +150,12 @@ def test_a_gradient_alone_is_of_the_inputs_as_they_are_now(workload: Workload, n
 def test_every_tiling_is_right(
     workload: Workload, m: int, n: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(norms, "SUMMED", 4)  # the sums of up to 10 programs take several steps
+    monkeypatch.setattr(kernels, "SPLIT", 512)
+    monkeypatch.setattr(kernels, "STREAMED", 1024)
+    monkeypatch.setattr(kernels, "SUMMED", 4)  # the sums of up to 10 programs take several steps
     point = point_of(m, n)
     inputs = drawn(workload, point)
-    result = norms.empty_result(inputs["x"])
+    result = kernels.empty_result(inputs)
     exact = workload.reference(inputs, point)
 
     def assert_close(got: tuple[torch.Tensor, ...], exact: tuple[torch.Tensor, ...]) -> None:
@@ -157,21 +163,22 @@ def test_every_tiling_is_right(
             torch.testing.assert_close(ours.double(), theirs, rtol=2e-4, atol=2e-4)
 
     forward = distinct(m, [*rows.tilings(n), *rows.tilings(rows.WIDE_ROW)])
-    backward = distinct(m, norms.backward_tilings(n))
+    backward = distinct(m, kernels.backward_tilings(n))
+    backward += distinct(m, [t for t in kernels.backward_tilings(rows.WIDE_ROW) if t["split"]])
     assert forward
     assert backward
     for tiling in forward:
-        for tensor in result:
+        for tensor in (result.y, result.mean, result.rstd):
             tensor.fill_(torch.nan)
-        assert_close((norms.forward_call(inputs, result, tiling)(),), exact[:1])
+        assert_close((kernels.forward_call(inputs, result, tiling)().y,), exact[:1])
         x = inputs["x"].double()
         centre = x.mean(1) if "bias" in inputs else torch.zeros(m).double()
-        spread = (x - centre[:, None]).square().mean(1) + norms.EPS
+        spread = (x - centre[:, None]).square().mean(1) + kernels.EPS
         assert_close((result.rstd,), (spread.rsqrt(),))
         if "bias" in inputs:
             assert_close((result.mean,), (centre,))
     for tiling in backward:
-        assert_close(norms.backward_call(inputs, result, tiling)(), exact[1:])
+        assert_close(kernels.backward_call(inputs, result, tiling)(), exact[1:])
 
 
 @of_both
@@ -206,10 +213,8 @@ def test_the_tiling_of_each_timed_kernel_is_recorded(
 ) -> None:
     point = point_of(4, 10, mode)
     call = call_of("triton", workload, drawn(workload, point), point)
-    names = {"": ("registers", "ahead"), "backward_": ("stages",)}
-    assert set(call.chosen) == {
-        prefix + name for prefix in keys for name in ("rows", "warps", "per_sm", *names[prefix])
-    }
+    names = {"": rows.KEYS, "backward_": kernels.BACKWARD_KEYS}
+    assert set(call.chosen) == {prefix + name for prefix in keys for name in names[prefix]}
 
 
 def test_flops_and_bytes_of_8192_rows_of_4096_in_bf16() -> None:
@@ -241,3 +246,54 @@ def test_a_backward_of_torch_reads_two_tensors_more_than_ours() -> None:
         least = norms.LAYERNORM.cost(point).dram_bytes
         assert work["torch"](point).dram_bytes - least == of_torch * size
         assert work["triton"](point).dram_bytes - least == of_ours * size
+
+
+@of_both
+@of_each_dtype
+@pytest.mark.parametrize("name", ["torch", "triton"])
+@pytest.mark.parametrize("mode", ["fwd", "bwd", "fwd+bwd"])
+def test_rows_are_added_to_a_residual_stream(
+    workload: Workload, dtype: str, name: str, mode: str
+) -> None:
+    """The sum is a result, and its gradient joins that of x; a backward alone has the sum as x."""
+    point = point_of(5, 40, mode, dtype, "on")
+    if name == "torch" and norms.torch_supports(point, open_device("cpu").facts):
+        pytest.skip("torch sums gradients in the dtype of x on a CPU")
+    inputs = drawn(workload, point)
+    output = call_of(name, workload, inputs, point)()
+    want = workload.reference(inputs, point)
+    for got, exact in zip(tensors(output), tensors(want), strict=True):
+        error = (got.double() - exact).abs().max() / exact.abs().max()
+        assert error <= 4 * ROUNDOFF[dtype] + 64 * ROUNDOFF["fp32"]
+    if mode != "bwd":
+        total = inputs["x"] + inputs["residual"]  # the interpreter cuts bf16, and does not round it
+        torch.testing.assert_close(output[1], total, rtol=2 * ROUNDOFF[dtype], atol=0)
+
+
+def test_a_fused_residual_saves_a_pass_each_way_and_one_more_of_the_gradient() -> None:
+    size = 64 * 128 * 4
+    work = {i.name: i.work for i in norms.RMSNORM.implementations}
+    for mode, saved in (("fwd", 1), ("bwd", 2)):
+        point = point_of(64, 128, mode, residual="on")
+        without = point_of(64, 128, mode)
+        extra = [
+            work["torch"](at).dram_bytes - work["triton"](at).dram_bytes for at in (point, without)
+        ]
+        assert extra[0] - extra[1] == saved * size
+        assert norms.RMSNORM.cost(point).flop_count - norms.RMSNORM.cost(without).flop_count == (
+            64 * 128
+        )
+
+
+def test_a_table_of_a_hopper_gpu_replaces_tuning_there_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    x, every = torch.zeros(4, 1000, dtype=torch.bfloat16), [*rows.tilings(1000, 2)]
+    known = rows.CHOSEN["softmax", 1024, 2]
+    assert rows.candidates_for("softmax", x, every) == every
+    monkeypatch.setattr(rows, "has_tma", lambda device: True)
+    assert rows.candidates_for("softmax", x, every) == [dict(zip(rows.KEYS, known, strict=True))]
+    assert rows.candidates_for("another", x, every) == every
+    for (kernel, _, _), chosen in rows.CHOSEN.items():
+        of_norm = kernel.endswith("backward") and "norm" in kernel
+        assert len(chosen) == len(kernels.BACKWARD_KEYS if of_norm else rows.KEYS)

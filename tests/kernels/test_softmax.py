@@ -96,15 +96,42 @@ def test_every_tiling_of_the_fused_kernel_is_right(m: int, n: int) -> None:
     x = normal(m, n)
     tilings = distinct(m, [*rows.tilings(n), *rows.tilings(rows.WIDE_ROW)])
     assert tilings
+    dy = normal(m, n + 1)[:, :n]
+    exact = torch.softmax(x.double(), 1)
+    slopes = exact * (dy.double() - (exact * dy.double()).sum(1, keepdim=True))
     for tiling in tilings:
-        y = torch.full_like(x, torch.nan)
-        assert_right(softmax.fused_call(x, y, tiling)(), x)
+        y, dx = torch.full_like(x, torch.nan), torch.full_like(x, torch.nan)
+        assert_right(softmax.fused_call(softmax.softmax_fused_kernel, y, [x], tiling)(), x)
+        kernel = softmax.softmax_backward_kernel
+        got = softmax.fused_call(kernel, dx, [exact.float(), dy], tiling)()
+        torch.testing.assert_close(got.double(), slopes, rtol=2e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["eager", "torch", "fused"])
+def test_a_gradient_alone_is_of_the_input_as_it_is_now(name: str) -> None:
+    point = Point({"m": 3, "n": 40, "mode": "bwd", "dtype": "fp32"})
+    inputs = {"x": normal(3, 40), "dy": normal(3, 40, 2.0)}
+    call = BUILDS[name](inputs, point, {})
+    for change in (lambda: None, lambda: inputs["x"].mul_(3.0), lambda: inputs["dy"].neg_()):
+        change()
+        got = call()
+        got = got if isinstance(got, torch.Tensor) else got[0]
+        torch.testing.assert_close(
+            got.double(), softmax.reference(inputs, point), rtol=1e-5, atol=1e-6
+        )
+
+
+def test_a_gradient_reads_and_writes_three_tensors_and_has_no_exponential() -> None:
+    point = Point({"m": 8, "n": 100, "mode": "bwd", "dtype": "bf16"})
+    assert softmax.cost(point).dram_bytes == 3 * 8 * 100 * 2
+    assert {f.kind for f in softmax.cost(point).flops} == {"elementwise"}
+    assert softmax.streams(point, open_device("cpu").facts) == "has no gradient"
 
 
 def test_tilings_are_distinct_and_fit_an_sm() -> None:
     for n in (1, 128, 1000, 4096, 16384, 65536):
-        tilings = [*rows.tilings(n)]
-        assert len({tuple(tiling.items()) for tiling in tilings}) == len(tilings) <= 12
+        tilings = [*rows.tilings(n), *rows.tilings(n, 2, 2)]
+        assert len({tuple(tiling.items()) for tiling in rows.tilings(n)}) <= 16
         assert all(
             32 * tiling["warps"] * tiling["registers"] <= rows.REGISTERS for tiling in tilings
         )
@@ -113,7 +140,7 @@ def test_tilings_are_distinct_and_fit_an_sm() -> None:
 
 def test_a_bound_on_registers_reaches_the_compiler() -> None:
     bounds = {t["registers"]: rows.launch_of(t, 16384).get("maxnreg") for t in rows.tilings(16384)}
-    assert bounds == {0: None, 64: 64, 80: 80, 128: 128}
+    assert bounds == {0: None, 80: 80, 128: 128}
 
 
 def test_programs_are_as_many_as_tiles_or_fewer() -> None:

@@ -1,0 +1,301 @@
+"""Compute layer norm and RMS norm, and their gradients, with Triton: kernels and their launches.
+
+Forward, each program holds rows in registers. Backward, persistent programs take many rows, with
+their share of dweight and dbias in registers in fp32; a second kernel adds the sums of the
+programs, in an order that does not change. An SM holds both sums of rows of up to 16 Ki elements.
+For longer rows one kernel computes the two means of each row, and another reads x and dy again, by
+columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import torch
+from gpuperf.kernels import _rows
+from gpuperf.kernels._rows import block_of, launch_of, programs, row_of, widened
+
+from gpuperf.jit import jit, tl, triton
+
+Inputs = Mapping[str, torch.Tensor]
+Tiling = Mapping[str, int]
+Call = Callable[[], Any]
+
+EPS = 1e-5
+WIDE_TILE = 4096  # elements of a tile of short rows, backward
+STAGES = (1, 3, 4)  # tiles that are computed or loaded at a time, backward
+PER_ELEMENT, OTHER = (
+    5,
+    32,
+)  # registers that a thread needs for each element, and for anything besides
+SUMMED, COLUMNS = 64, 32  # rows and columns of the programs' sums that are added at a time
+SPLIT = 2048  # columns of a program that does not hold whole rows
+STREAMED = 8192  # elements of a row that the kernel of the means loads at a time
+BACKWARD_KEYS = ("rows", "warps", "stages", "per_sm", "again", "held", "split")
+# Warps, stages and whether the weight is held, of candidates that convert values again, by the
+# length of a row: an SM has room for its sums.
+REPEATED = (
+    (8192, ((8, 3, 1), (16, 3, 1), (8, 4, 1))),
+    (16384, ((8, 3, 1), (16, 3, 1), (8, 3, 0), (16, 3, 0), (16, 2, 1))),
+    (32768, ((16, 2, 1), (32, 2, 1))),
+)
+
+
+@jit
+def norm_kernel(
+    x, residual, weight, bias, y, total, mean, rstd, m, n, stride, eps,
+    CENTRED: tl.constexpr, ADDED: tl.constexpr, KEPT: tl.constexpr, FULL: tl.constexpr,
+    HELD: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
+    AGAIN: tl.constexpr,
+):  # fmt: skip
+    """Normalize tiles of ROWS whole rows; programs step through the tiles by their number.
+
+    Rows beyond the last are row m − 1 again. With ADDED the rows are x + residual, which is stored
+    as *total*. With KEPT mean and rstd (m,) are stored for a backward. With FULL n is BLOCK. With
+    HELD weight and bias stay in registers: a loop that loads tiles ahead would copy them for each.
+    """
+    i = tl.arange(0, BLOCK)[None, :]
+    inside = i < (BLOCK if FULL else n)
+    EARLY: tl.constexpr = not HELD and not AGAIN
+    if HELD:
+        w = tl.load(weight + i, inside, 0.0)
+        if CENTRED:
+            b = tl.load(bias + i, inside, 0.0)
+    for tile in tl.range(tl.program_id(0), tl.cdiv(m, ROWS), tl.num_programs(0), num_stages=STAGES):
+        row = row_of(tile, m, ROWS)
+        here = tl.load(x + row * stride + i, inside, 0.0, cache_modifier=".cg")
+        if ADDED:
+            other = tl.load(residual + row * n + i, inside, 0.0, cache_modifier=".cg")
+            here = (here.to(tl.float32) + other.to(tl.float32)).to(here.dtype)
+            tl.store(total + row * n + i, here, inside)
+        if EARLY:  # loaded while the row is: after the sums, each row would wait for L1
+            w = tl.load(weight + i, inside, 0.0, eviction_policy="evict_last")
+            if CENTRED:
+                b = tl.load(bias + i, inside, 0.0, eviction_policy="evict_last")
+        value = here.to(tl.float32)
+        if CENTRED:
+            centre = tl.sum(value, 1, keep_dims=True) / n
+            value = tl.where(inside, widened(here, centre, AGAIN) - centre, 0.0)
+        scale = 1.0 / tl.sqrt(tl.sum(value * value, 1, keep_dims=True) / n + eps)
+        if AGAIN:
+            value = widened(here, scale, AGAIN)
+            if CENTRED:
+                value -= centre
+        if KEPT:
+            tl.store(rstd + row, scale)
+            if CENTRED:
+                tl.store(mean + row, centre)
+        if not HELD and not EARLY:  # the registers are the row's before
+            w = tl.load(weight + i, inside, 0.0, eviction_policy="evict_last")
+            if CENTRED:
+                b = tl.load(bias + i, inside, 0.0, eviction_policy="evict_last")
+        value *= scale * widened(w, scale, AGAIN and ROWS == 1)
+        if CENTRED:
+            value += widened(b, scale, AGAIN and ROWS == 1)
+        tl.store(y + row * n + i, value.to(y.dtype.element_ty), inside)
+
+
+@jit
+def norm_means_kernel(
+    x, weight, dy, mean, rstd, means, m, n, stride, CENTRED: tl.constexpr, BLOCK: tl.constexpr
+):  # fmt: skip
+    """Compute the means (2, m) of g·u and of g of a row in each program."""
+    row = tl.program_id(0).to(tl.int64)
+    scale = tl.load(rstd + row)
+    share = tl.zeros((BLOCK,), tl.float32)
+    centre = tl.zeros((BLOCK,), tl.float32)
+    for start in range(0, n, BLOCK):
+        i = start + tl.arange(0, BLOCK)
+        steep = tl.load(dy + row * n + i, i < n, 0.0).to(tl.float32)
+        steep *= tl.load(weight + i, i < n, 0.0, eviction_policy="evict_last").to(tl.float32)
+        unit = tl.load(x + row * stride + i, i < n, 0.0).to(tl.float32)
+        if CENTRED:
+            unit -= tl.load(mean + row)
+            centre += steep
+        share += steep * unit * scale
+    tl.store(means + row, tl.sum(share, 0) / n)
+    if CENTRED:
+        tl.store(means + m + row, tl.sum(centre, 0) / n)
+
+
+@jit
+def norm_backward_kernel(
+    x, weight, dy, dtotal, mean, rstd, means, dx, sums, m, n, stride,
+    CENTRED: tl.constexpr, ADDED: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    STAGES: tl.constexpr, AGAIN: tl.constexpr, HELD: tl.constexpr, GIVEN: tl.constexpr,
+):  # fmt: skip
+    """Compute dx of tiles of rows, and the sums (k, programs, n) of dweight and dbias.
+
+    With GIVEN a program has BLOCK columns, and the means of whole rows are read. With HELD the
+    weight stays in registers. With ADDED the gradient *dtotal* of the rows is added to dx.
+    """
+    i = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    dweight = tl.zeros((ROWS, BLOCK), tl.float32)
+    dbias = tl.zeros((ROWS, BLOCK), tl.float32)
+    if HELD:
+        w = tl.load(weight + i, i < n, 0.0)
+    for tile in tl.range(tl.program_id(0), tl.cdiv(m, ROWS), tl.num_programs(0), num_stages=STAGES):
+        row = (tile * ROWS + tl.arange(0, ROWS)).to(tl.int64)[:, None]
+        inside = (row < m) & (i < n)
+        scale = tl.load(rstd + row, row < m, 0.0)
+        # This order of loads and sums, with this policy, takes 300 µs for rows of 16 k on an H200;
+        # another order without the policy took 565.
+        grads = tl.load(dy + row * n + i, inside, 0.0, eviction_policy="evict_last")
+        grad = grads.to(tl.float32)
+        units = tl.load(x + row * stride + i, inside, 0.0, eviction_policy="evict_last")
+        unit = units.to(tl.float32)
+        if not HELD:
+            w = tl.load(weight + i, i < n, 0.0, eviction_policy="evict_last")
+        if CENTRED:
+            middle = tl.load(mean + row, row < m, 0.0)
+            unit = tl.where(i < n, unit - middle, 0.0)
+            dbias += grad
+        unit *= scale
+        dweight += grad * unit
+        steep = grad * widened(w, scale, AGAIN)
+        if GIVEN:
+            share = tl.load(means + row, row < m, 0.0)
+        else:
+            share = tl.sum(steep * unit, 1, keep_dims=True) / n
+        if CENTRED:
+            if GIVEN:
+                centre = tl.load(means + m + row, row < m, 0.0)
+            else:
+                centre = tl.sum(steep, 1, keep_dims=True) / n
+        if AGAIN:
+            steep = widened(grads, share, AGAIN) * widened(w, share, AGAIN)
+            unit = widened(units, share, AGAIN)
+            if CENTRED:
+                unit -= middle
+            unit *= scale
+        slope = steep - unit * share
+        if CENTRED:
+            slope -= centre
+        slope *= scale
+        if ADDED:
+            slope += tl.load(dtotal + row * n + i, inside, 0.0).to(tl.float32)
+        tl.store(dx + row * n + i, slope.to(dx.dtype.element_ty), inside)
+    own = sums + tl.program_id(0) * n + i
+    tl.store(own, tl.sum(dweight, 0, keep_dims=True), i < n)
+    if CENTRED:
+        tl.store(own + tl.num_programs(0) * n, tl.sum(dbias, 0, keep_dims=True), i < n)
+
+
+@jit
+def norm_sums_kernel(sums, totals, count, n, COUNT: tl.constexpr, BLOCK: tl.constexpr):
+    """Sum sums (k, count, n) over the programs to totals (k, n), BLOCK columns in each program."""
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    sums += tl.program_id(1) * count * n
+    total = tl.zeros((COUNT, BLOCK), tl.float32)
+    for start in range(0, count, COUNT):
+        row = start + tl.arange(0, COUNT)[:, None]
+        total += tl.load(sums + row * n + i, (row < count) & (i < n), 0.0)
+    total = tl.sum(total, 0, keep_dims=True)
+    tl.store(totals + tl.program_id(1) * n + i, total.to(totals.dtype.element_ty), i < n)
+
+
+class ForwardResult(NamedTuple):
+    """The output y, the rows (both (m, n)), and their mean and 1/√(variance + ε), both (m,).
+
+    The rows are x, or the sum of x and the residual.
+    """
+
+    y: torch.Tensor
+    rows: torch.Tensor
+    mean: torch.Tensor
+    rstd: torch.Tensor
+
+
+def empty_result(inputs: Inputs) -> ForwardResult:
+    """Allocate the result of the forward of *inputs*."""
+    x = inputs["x"]
+    mean, rstd = x.new_empty((2, x.shape[0]), dtype=torch.float32)
+    rows = x.new_empty(x.shape) if "residual" in inputs else x
+    return ForwardResult(x.new_empty(x.shape), rows, mean, rstd)
+
+
+def forward_call(
+    inputs: Inputs, result: ForwardResult, tiling: Tiling, kept: bool = True
+) -> Callable[[], ForwardResult]:
+    """Return the call of the forward kernel: layer norm where there is a bias, else RMS norm.
+
+    Mean and rstd are stored where they are *kept* for a backward.
+    """
+    x, weight, centred = inputs["x"], inputs["weight"], "bias" in inputs
+    m, n = x.shape
+    bias, residual = inputs.get("bias", weight), inputs.get("residual", x)
+    grid, launch = (programs(tiling, x),), launch_of(tiling, n)
+    y, *others = result
+    constants = {"CENTRED": centred, "ADDED": "residual" in inputs, "KEPT": kept}
+    launch |= {**constants, "FULL": n == launch["BLOCK"], "HELD": tiling["per_sm"] > 0}
+
+    def call() -> ForwardResult:
+        norm_kernel[grid](x, residual, weight, bias, y, *others, m, n, x.stride(0), EPS, **launch)
+        return result
+
+    return call
+
+
+def backward_tilings(n: int, size: int = 4) -> Iterator[dict[str, int]]:
+    """Yield the tilings to tune among for persistent programs that fill an SM.
+
+    *size* is the bytes of an element. With `split`, programs have SPLIT columns of each row.
+    """
+    block = block_of(n)
+    for rows in sorted({min(_rows.MOST_ROWS, max(1, WIDE_TILE // block)), 1}, reverse=True):
+        counts = {
+            min(_rows.MOST_WARPS, max(1, rows * block // (32 * each))) for each in _rows.PER_THREAD
+        }
+        for warps in sorted(counts):
+            registers = OTHER + PER_ELEMENT * rows * block // (32 * warps)
+            per_sm = min(_rows.MOST_PROGRAMS, max(1, _rows.REGISTERS // registers // (32 * warps)))
+            for stages in STAGES:
+                for held in (0, 1) if stages > 1 else (0,):
+                    yield backward_tiling(rows, warps, stages, per_sm, 0, held, 0)
+    for length, shapes in REPEATED:
+        for warps, stages, held in shapes if _rows.PTX and size == 2 and block == length else ():
+            yield backward_tiling(1, warps, stages, 1, 1, held, 0)
+    if block >= _rows.WIDE_ROW:
+        for rows, warps, per_sm in ((4, 8, 2), (2, 4, 4)):
+            yield backward_tiling(rows, warps, 3, per_sm, 0, 1, 1)
+
+
+def backward_tiling(*values: int) -> dict[str, int]:
+    """Return the tiling of a backward of *values* in the order of BACKWARD_KEYS."""
+    return dict(zip(BACKWARD_KEYS, values, strict=True))
+
+
+def means_call(inputs: Inputs, result: ForwardResult, means: torch.Tensor) -> Call:
+    """Return the call that computes the means of rows which a split backward needs."""
+    rows, (m, n) = result.rows, result.rows.shape
+    block = min(STREAMED, block_of(n))
+    arguments = (rows, inputs["weight"], inputs["dy"], result.mean, result.rstd, means, m, n)
+    constants = {"CENTRED": "bias" in inputs, "BLOCK": block, "num_warps": 16}
+    return lambda: norm_means_kernel[(m,)](*arguments, rows.stride(0), **constants)
+
+
+def backward_call(inputs: Inputs, result: ForwardResult, tiling: Tiling) -> Call:
+    """Return the call of the backward: dx (m, n), dweight (n,) and, with a bias, dbias (n,)."""
+    x, weight, dy, centred = result.rows, inputs["weight"], inputs["dy"], "bias" in inputs
+    (m, n), dx, split = x.shape, x.new_empty(x.shape), tiling["split"]
+    block = min(SPLIT, block_of(n)) if split else block_of(n)
+    columns, means = triton.cdiv(n, block), result.rstd.new_empty((2, m))
+    count = max(1, programs(tiling, x) // columns)
+    sums = x.new_empty((1 + centred, count, n), dtype=torch.float32)
+    totals = weight.new_empty((1 + centred, n))
+    compute_means = means_call(inputs, result, means) if split else None
+    constants = {name.upper(): tiling[name] for name in ("rows", "stages", "again", "held")}
+    constants |= {"CENTRED": centred, "ADDED": "dtotal" in inputs, "BLOCK": block}
+    constants |= {"GIVEN": bool(split), "num_warps": tiling["warps"]}
+    tensors = (x, weight, dy, inputs.get("dtotal", dy), result.mean, result.rstd, means, dx, sums)
+    grid = (triton.cdiv(n, COLUMNS), 1 + centred)
+
+    def call() -> tuple[torch.Tensor, ...]:
+        if compute_means is not None:
+            compute_means()
+        norm_backward_kernel[(count, columns)](*tensors, m, n, x.stride(0), **constants)
+        norm_sums_kernel[grid](sums, totals, count, n, COUNT=SUMMED, BLOCK=COLUMNS)
+        return (dx, *totals)
+
+    return call
