@@ -47,14 +47,14 @@ class Plan(NamedTuple):
     persistent: bool
 
 
-# By head dim and causal mask.
+# By head dim and causal mask; chosen by times of 2,048 to 16,384 tokens on an H100.
 PLANS = {
-    (64, False): Plan(128, 2, 2, True, False),
-    (64, True): Plan(128, 2, 2, True, False),
-    (128, False): Plan(128, 2, 2, True, False),
+    (64, False): Plan(128, 3, 2, True, False),
+    (64, True): Plan(128, 3, 2, True, False),
+    (128, False): Plan(128, 2, 2, False, False),
     (128, True): Plan(128, 2, 2, True, False),
-    (256, False): Plan(64, 2, 2, True, False),
-    (256, True): Plan(64, 2, 2, True, False),
+    (256, False): Plan(64, 2, 2, False, False),
+    (256, True): Plan(64, 2, 2, False, False),
 }
 # Registers of a thread by the number of warpgroups that compute: at the launch, in a warpgroup
 # that computes, and in the one that loads. A multiprocessor has 65,536.

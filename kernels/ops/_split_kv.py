@@ -146,13 +146,12 @@ def split_kernel(
     bh, split = tl.program_id(0), tl.program_id(1)
     b, h = bh // heads, bh % heads
     r, d = tl.arange(0, ROWS), tl.arange(0, D)
-    inside = r[:, None] < rows
-    query = tl.load(q + (bh.to(tl.int64) * rows + r)[:, None] * D + d[None, :], inside, 0.0)
+    inside, row = r[:, None] < rows, bh.to(tl.int64) * rows + r
+    query = tl.load(q + row[:, None] * D + d[None, :], inside, 0.0)
     last = kv - queries + r % queries  # the last key that a row attends to
     size = PAGE if PAGE else kv
     most = tl.full((ROWS,), float("-inf"), tl.float32)
-    total = tl.zeros((ROWS,), tl.float32)
-    acc = tl.zeros((ROWS, D), tl.float32)
+    total, acc = tl.zeros((ROWS,), tl.float32), tl.zeros((ROWS, D), tl.float32)
     end = tl.minimum(kv, (split + 1) * chunk)
     for start in tl.range(split * chunk, end, BN):
         j = start + tl.arange(0, BN)
@@ -165,13 +164,13 @@ def split_kernel(
         acc, total, most = add_keys(acc, total, most, query, key, value, seen, factor, PRECISION)
     total = tl.where(total == 0.0, 1.0, total)  # of a row that sees none of these keys
     acc = acc / total[:, None]
-    row = (bh.to(tl.int64) * tl.num_programs(1) + split) * rows + r
+    parts = tl.num_programs(1)
+    row = (bh.to(tl.int64) * parts + split) * rows + r
     tl.store(out + row[:, None] * D + d[None, :], acc.to(out.dtype.element_ty), inside)
     if not ALONE:
         tl.store(norms + row, most + tl.log2(total), r < rows)
     if JOINED and not ALONE:
         first = bh.to(tl.int64) * rows
-        parts = tl.num_programs(1)
         join(out, norms, o + first * D, arrived + bh, first * parts, rows, parts, R, D, STEP)
 
 
