@@ -81,7 +81,7 @@ class DeviceTrial:
         self._keep_recorded(returned.done, seat.side, each, number)
         if seat.side == "reference" and each.audited:
             places = tuple((index, self._placed(at)) for at, index in enumerate(each.audited))
-            self._collect(seat, each, number, places, ())
+            self._collect(seat, each, number, places)
         return returned
 
     def _prepare(self, seat: Seat, slots: Sequence[int]) -> None:
@@ -111,18 +111,15 @@ class DeviceTrial:
         assert isinstance(withdrawn, Withdrawn)
         self.probes.append(withdrawn.probe_s)
         if kept:
-            self._collect(seat, each, number, tuple(kept), slots)
+            self._collect(seat, each, number, tuple(kept))
+        if kept and self.inputs == "staged":  # by itself, since the reference's copies have no part
+            seat.ask(Collect((), slots, ()))
         return kept, refused
 
     def _collect(
-        self,
-        seat: Seat,
-        each: Round,
-        number: int,
-        places: tuple[tuple[int, Specs], ...],
-        slots: tuple[int, ...],
+        self, seat: Seat, each: Round, number: int, places: tuple[tuple[int, Specs], ...]
     ) -> None:
-        request = Collect(tuple(i for i, _ in places), slots, tuple(specs for _, specs in places))
+        request = Collect(tuple(i for i, _ in places), (), tuple(specs for _, specs in places))
         clerk_s = seat.timed(request)
         self.collected.append(CollectTime(self.process, number, seat.side, len(places), clerk_s))
 

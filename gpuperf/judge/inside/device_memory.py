@@ -57,8 +57,12 @@ def allocate(size: int, device: torch.device) -> tuple[torch.Tensor, str]:
     result = driver.cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(size))
     if result == 2:  # CUDA_ERROR_OUT_OF_MEMORY
         raise torch.OutOfMemoryError(f"the device has no room for {size >> 20} MiB of inputs")
-    _check(result, "allocate memory", driver)
-    _check(driver.cuIpcGetMemHandle(ctypes.byref(handle), address), "share memory", driver)
+    _check(result, "allocate memory for other processes", driver)
+    _check(
+        driver.cuIpcGetMemHandle(ctypes.byref(handle), address),
+        "share memory between processes",
+        driver,
+    )
     return _tensor(address.value, size, device), PREFIX + bytes(handle.reserved).hex()
 
 
@@ -70,7 +74,7 @@ def opened(place: str, size: int, device: torch.device) -> torch.Tensor:
     ctypes.memmove(ctypes.byref(handle), raw, HANDLE_BYTES)
     driver.cuIpcOpenMemHandle_v2.argtypes = [ctypes.c_void_p, _Handle, ctypes.c_uint]
     result = driver.cuIpcOpenMemHandle_v2(ctypes.byref(address), handle, LAZY_PEER_ACCESS)
-    _check(result, "open shared memory", driver)
+    _check(result, "open memory of another process", driver)
     return _tensor(address.value, size, device)
 
 
@@ -92,9 +96,13 @@ def marker(device: torch.device) -> Callable[[], int]:
 
 def _driver(device: torch.device) -> Any:
     """Return the driver's library, with torch's context of *device* current in this thread."""
-    torch.cuda.set_device(device)
-    torch.empty(1, device=device)  # makes the context
-    return ctypes.CDLL("libcuda.so.1")
+    torch.cuda.synchronize(device)  # makes the context
+    driver, context = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p()
+    index = torch.cuda.current_device() if device.index is None else device.index
+    # torch selects no context in a thread whose device it is already, nor where CUPTI left none.
+    retained = driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), ctypes.c_int(index))
+    _check(retained or driver.cuCtxSetCurrent(context), "select torch's context", driver)
+    return driver
 
 
 def _tensor(address: int | None, size: int, device: torch.device) -> torch.Tensor:
@@ -107,4 +115,4 @@ def _check(result: int, what: str, driver: Any) -> None:
         name = ctypes.c_char_p()
         driver.cuGetErrorName(ctypes.c_int(result), ctypes.byref(name))
         text = (name.value or b"an unknown error").decode()
-        raise CannotShare(f"the driver cannot {what} between processes: {text}")
+        raise CannotShare(f"the driver cannot {what}: {text}")
