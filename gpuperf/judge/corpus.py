@@ -81,10 +81,10 @@ def read_corpus(folder: Path, only: str = "") -> list[Sample]:
 
 def _sample(path: Path, kind: Kind) -> Sample:
     tree = ast.parse(read_text(path))
-    found = _value(tree, "(TASK, DEVICE)")
-    if found is None:
+    value = _value(tree, "(TASK, DEVICE)")
+    if value is None:
         raise UsageError(f"{path} names no task", 'TASK, DEVICE = "matmul", "cpu"')
-    task, device = found
+    task, device = value
     return Sample(path, kind, str(task), str(device), ast.get_docstring(tree) or "")
 
 

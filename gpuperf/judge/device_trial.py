@@ -166,11 +166,11 @@ class DeviceTrial:
         )
 
     def _keep_recorded(self, done: Done, side: Side, each: Round, number: int) -> None:
-        found = done.recorded
-        if not each.recorded or found is None:
+        records = done.recorded
+        if not each.recorded or records is None:
             return
-        if found.missing:
-            self.missing["kernels"] = found.missing[:300]
+        if records.missing:
+            self.missing["kernels"] = records.missing[:300]
             return
         self.recorded.append(
             RecordedWindow(
@@ -178,10 +178,10 @@ class DeviceTrial:
                 number,
                 side,
                 len(each.order),
-                found.busy_s,
-                found.late_s,
-                found.ran,
-                found.lost,
+                records.busy_s,
+                records.late_s,
+                records.ran,
+                records.lost,
             )
         )
 

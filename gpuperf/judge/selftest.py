@@ -110,19 +110,19 @@ class SelfTest:
                 raise UsageError(f"{self.file} holds no outcomes of the judge", hint) from None
             known[kept.name] = kept
         for sample in samples:
-            found = known.get(sample.name)
-            if found is None or found.status == "inconclusive":
+            one = known.get(sample.name)
+            if one is None or one.status == "inconclusive":
                 continue
-            if (found.sha256, found.device) == (sample.sha256(), self.settings.device):
+            if (one.sha256, one.device) == (sample.sha256(), self.settings.device):
                 yield Outcome(
                     sample,
-                    found.status,
-                    found.reason,
-                    found.speedup,
-                    found.grade,
-                    found.failed,
-                    found.unavailable,
-                    found.took_s,
+                    one.status,
+                    one.reason,
+                    one.speedup,
+                    one.grade,
+                    one.failed,
+                    one.unavailable,
+                    one.took_s,
                 )
 
     def _keep(self, outcome: Outcome) -> None:

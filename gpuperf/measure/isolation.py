@@ -139,13 +139,15 @@ def _difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
 def _globals() -> dict[str, dict[str, Any]]:
     """Return what the names in `time`, `torch.cuda` and gpuperf's modules stand for, by module."""
     modules = [time, torch.cuda, *(m for n, m in list(sys.modules.items()) if _is_ours(n))]
-    found = {module.__name__: dict(vars(module)) for module in modules if module is not None}
+    functions = {module.__name__: dict(vars(module)) for module in modules if module is not None}
     kinds = [torch.cuda.Event, torch.cuda.Stream]
     for module in modules:
         if module is not None and module.__name__.startswith(JUDGED):
             own = (v for v in vars(module).values() if isinstance(v, type))
             kinds += [kind for kind in own if kind.__module__ == module.__name__]
-    return found | {f"{kind.__module__}.{kind.__qualname__}": dict(vars(kind)) for kind in kinds}
+    return functions | {
+        f"{kind.__module__}.{kind.__qualname__}": dict(vars(kind)) for kind in kinds
+    }
 
 
 def _replaced(
