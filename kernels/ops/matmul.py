@@ -341,14 +341,10 @@ def make_inputs(point: Point, make: Make) -> Inputs:
 def cost(point: Point) -> Cost:
     """Return the cost: 2·m·n·k FLOP, m·k + k·n elements read, m·n written."""
     m, n, k, dtype = point.m, point.n, point.k, point.dtype
+    read, written = itemsize(dtype), itemsize(RESULT.get(dtype, dtype))
     return Cost(
         flops=(Flops(2 * m * n * k, "matmul", dtype, ACCUMULATE.get(dtype, "fp32")),),
-        bytes=(
-            Bytes(
-                read=(m * k + k * n) * itemsize(dtype),
-                written=m * n * itemsize(RESULT.get(dtype, dtype)),
-            ),
-        ),
+        bytes=(Bytes(read=(m * k + k * n) * read, written=m * n * written),),
     )
 
 
