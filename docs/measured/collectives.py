@@ -6,8 +6,8 @@
 For each case of NCCL in the run, two processes make the same call by torch alone:
 
 - `graph`: events around a CUDA graph of many calls, over their number, on the faster rank.
-- `kernel`: the least duration over the ranks of the call's kernel, by torch.profiler; the median of
-  ten calls. A rank that comes early waits in its kernel, the last one does not.
+- `kernel`: the least duration over the ranks of the call's kernel, by torch.profiler, up to 64 KiB;
+  the median of ten calls. A rank that comes early waits in its kernel, the last one does not.
 - `loop`: events around a loop of calls, as torch's users and nccl-tests time them.
 
 `published` are figures of nccl-tests for two H200 on NVLink (fp16, out of place, NCCL 2.29.2).
@@ -36,6 +36,7 @@ from gpuperf.run.store import read_run
 SIZES = (2**10, 2**16, 2**20, 2**24, 2**28, 2**30)
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 PROFILED, LOOPED, WARM = 10, 20, 5
+SMALL = 2**16  # bytes up to which kernels are recorded: a session takes a second
 GRAPH_S, MOST_CALLS = 2e-3, 200  # a graph is so long that the skew of the ranks is small against it
 # µs of nccl-tests; all-reduce of 64 MiB on two H100: 245 µs.
 PUBLISHED = {
@@ -149,7 +150,8 @@ def witness(folder: Path, rank: int, world: int) -> None:
         for _ in range(WARM):
             call()
         loop_s = min(between_events(repeated(call, LOOPED)) / LOOPED for _ in range(3))
-        found.append({"loop": loop_s, "graph": graph_s(call, loop_s), "kernel": profiled(call)})
+        kernels = profiled(call) if asked[1] <= SMALL else []
+        found.append({"loop": loop_s, "graph": graph_s(call, loop_s), "kernel": kernels})
         del call
         torch.cuda.empty_cache()
     (folder / f"found-{rank}.json").write_text(json.dumps(found))
@@ -218,10 +220,12 @@ def main() -> None:
     cases = list(chosen(run.records))
     began = time.perf_counter()
     found = witnessed([asked for asked, _ in cases], run.header.world)
+    if not cases:
+        raise SystemExit("the run has no case of NCCL at the sizes that the witness times")
     rows = [(*case, times) for case, times in zip(cases, found, strict=True)]
     print("\n".join(table(rows)))
     large = [(r, t) for asked, r, t in rows if asked[1] >= 2**24]
-    small = [(r, t) for asked, r, t in rows if asked[1] <= 2**16 and not _copies(asked)]
+    small = [(r, t) for asked, r, t in rows if asked[1] <= SMALL and not _copies(asked)]
     off = max((abs(r.times["wire"].median_s / t["graph"] - 1) for r, t in large), default=0.0)
     late = max((r.times["wire"].median_s - t["kernel"] for r, t in small), default=0.0)
     print(f"{len(large)} cases of 16 MiB or more are within {off:.1%} of torch's graph")
