@@ -16,6 +16,7 @@ For each case of NCCL in the run, two processes make the same call by torch alon
 from __future__ import annotations
 
 import json
+import math
 import os
 import statistics
 import subprocess
@@ -199,9 +200,10 @@ def table(rows: Sequence[tuple[Asked, Record, dict[str, float]]]) -> Iterator[st
         link = record.cost.link_bytes if record.cost else 0
         name = f"{op}{' out of place' if place == 'no' else ''}"
         known = PUBLISHED.get((op, size))
+        kernel = "" if math.isnan(found["kernel"]) else f"{found['kernel'] * 1e6:.2f}"
         yield (
             f"{name:24}{size:>11}{own * 1e6:>10.2f}{found['graph'] * 1e6:>10.2f}"
-            f"{found['kernel'] * 1e6:>10.2f}{own / found['graph']:>7.3f}"
+            f"{kernel:>10}{own / found['graph']:>7.3f}"
             f"{record.times['eager'].median_s * 1e6:>10.1f}{found['loop'] * 1e6:>10.1f}"
             f"{link / own / 1e9:>7.1f}{'' if known is None else f'{known:.1f}':>10}"
         )
@@ -219,9 +221,9 @@ def main() -> None:
     run = read_run(Path(sys.argv[1]))
     cases = list(chosen(run.records))
     began = time.perf_counter()
-    found = witnessed([asked for asked, _ in cases], run.header.world)
     if not cases:
         raise SystemExit("the run has no case of NCCL at the sizes that the witness times")
+    found = witnessed([asked for asked, _ in cases], run.header.world)
     rows = [(*case, times) for case, times in zip(cases, found, strict=True)]
     print("\n".join(table(rows)))
     large = [(r, t) for asked, r, t in rows if asked[1] >= 2**24]
