@@ -102,7 +102,12 @@ def show(title: str, flops: float, calls: Mapping[str, Call]) -> None:
 def error(values: Iterable[torch.Tensor], exact: Iterable[torch.Tensor]) -> float:
     """Return the largest relative error of *values* in the 2-norm."""
     pairs = zip(values, exact, strict=True)
-    return max(float((a.double() - b).norm() / b.norm()) for a, b in pairs)
+    return largest([float((a.double() - b).norm() / b.norm()) for a, b in pairs])
+
+
+def largest(errors: list[float]) -> float:
+    """Return the largest of *errors*; NaN if one is NaN, which `max` may skip."""
+    return float(torch.tensor(errors, dtype=torch.float64).max())
 
 
 def correct(kind: str, plans: Mapping[str, Any], off: Callable[[Any], float]) -> dict[str, Any]:
@@ -126,7 +131,7 @@ def exact_attention(given: tuple[torch.Tensor, ...], mask: flash.Mask) -> list[t
 
 def attention_error(d: int, plan: Any) -> float:
     """Return the largest error of *plan* at the odd sizes, with head dim d."""
-    worst = 0.0
+    errors = []
     for n, causal in ODD_TOKENS:
         mask = flash.Mask(causal, 0, d**-0.5)
         q, k, v, do = given = draw_attention(1, 2, 1, n, d)
@@ -134,8 +139,8 @@ def attention_error(d: int, plan: Any) -> float:
         o, lse = forward.forward(q, k, v, mask, ours)
         exact = exact_attention(given, mask)
         results = (o,) if ours else (o, *backward.backward(q, k, v, o, do, lse, mask, plan))
-        worst = max(worst, error(results, exact[: len(results)]))
-    return worst
+        errors.append(error(results, exact[: len(results)]))
+    return largest(errors)
 
 
 def product_error(tile: products.Tile) -> float:

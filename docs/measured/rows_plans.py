@@ -84,7 +84,7 @@ def try_rows(name: str, workload: Any, residual: str, n: int, mode: str) -> str:
     key = name + "_backward" * (mode == "bwd")
     rates = f"{size / time_s / 1e12:.2f} compile {size / compiled_s / 1e12:.2f}"
     print(f"{key:22} {n:6} {rates} {values}", flush=True)
-    return f'    ("{key}", {n}, 2): {values},'
+    return f'    ("{key}", {n}, 2): {values},' if values else f"    # {key} {n}: no tiling ran"
 
 
 def try_logits(m: int, v: int) -> None:
