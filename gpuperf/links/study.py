@@ -19,6 +19,10 @@ LEAST, MOST = 0.85, 1.02
 # Both directions of PCIe at once share the packets of requests and credits: some 95 to 105 of
 # 126 GB/s are expected (an estimate, not a measurement).
 LEAST_BOTH = 0.72
+# Kernels that load and store over NVLink attain less than the copy engine: 368 to 373 of 450 GB/s
+# in one direction and 558 to 567 of 900 in both (two H100, docs/measured; NCCL's own table counts
+# 20.6 of 25 GB/s a link). Each bound is 85 % of the least of these.
+LEAST_KERNEL, LEAST_KERNEL_BOTH = 0.70, 0.53
 SIZE = 4  # bytes of an element
 FAR_BYTES = 2**28  # nodes of the latency of DRAM, beyond any L2
 NEAR_BYTES = 2**21  # nodes of the latency of L2
@@ -50,12 +54,18 @@ class Cell:
         return self.rate / self.sheet if self.rate is not None and self.sheet else None
 
     @property
+    def least(self) -> float:
+        """The least share of the sheet that a good link attains by these means."""
+        if self.means == MEANS["sm"]:
+            return LEAST_KERNEL_BOTH if self.both else LEAST_KERNEL
+        return LEAST_BOTH if self.both and HOST in (self.source, self.target) else LEAST
+
+    @property
     def verdict(self) -> Verdict:
         """How the rate compares with the sheet."""
         if self.share is None:
             return "unknown"
-        least = LEAST_BOTH if self.both and HOST in (self.source, self.target) else LEAST
-        if self.share < least:
+        if self.share < self.least:
             return "slow"
         return "as expected" if self.share <= MOST else "above the sheet"
 

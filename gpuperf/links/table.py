@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from gpuperf.links.study import HOST, LEAST, LEAST_BOTH, MOST, Cell, cells
+from gpuperf.links.study import (
+    HOST,
+    LEAST,
+    LEAST_BOTH,
+    LEAST_KERNEL,
+    LEAST_KERNEL_BOTH,
+    MOST,
+    Cell,
+    cells,
+)
 from gpuperf.model.record import Run
 from gpuperf.model.topology import Topology
 from gpuperf.show.render import render
@@ -117,6 +126,7 @@ def _notes(topology: Topology | None) -> Iterator[Note]:
     yield (
         "Verdict",
         f"as expected: {LEAST * 100:.0f} to {MOST * 100:.0f} % of the sheet, from "
-        f"{LEAST_BOTH * 100:.0f} % for both directions of PCIe at once; a sheet's rate is after "
-        "coding, and for the directions that are busy",
+        f"{LEAST_BOTH * 100:.0f} % for both directions of PCIe at once, and from "
+        f"{LEAST_KERNEL * 100:.0f} and {LEAST_KERNEL_BOTH * 100:.0f} % for kernels; a sheet's rate "
+        "is after coding, and for the directions that are busy",
     )

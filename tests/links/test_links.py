@@ -140,6 +140,18 @@ def test_the_verdict_is_the_share_of_the_sheet(
     assert Cell("GPU 0", "GPU 1", "copy engine", rate=rate, sheet=sheet).verdict == verdict
 
 
+@pytest.mark.parametrize(
+    ("both", "rate", "verdict"),
+    [(False, 71.0, "as expected"), (False, 69.0, "slow"), (True, 54.0, "as expected"),
+     (True, 52.0, "slow")],
+)  # fmt: skip
+def test_kernels_attain_less_of_a_link_than_the_copy_engine(
+    both: bool, rate: float, verdict: str
+) -> None:
+    cell = Cell("GPU 0", "GPU 1", "SM kernel", both=both, rate=rate, sheet=100.0)
+    assert cell.verdict == verdict
+
+
 def test_pairs_on_pcie_have_the_sheet_of_the_slower_end(tmp_path: Path) -> None:
     bridge = Topology(
         2,
