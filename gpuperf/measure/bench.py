@@ -204,6 +204,7 @@ class Bench:
     def _counted(self, record: Record, call: Call, timing: Timing, counter: CaseCounter) -> Record:
         """Return *record* with the energy and the hardware counters of *call*, as asked for."""
         if self.energy is not None:
+            self.on_timed(record)  # the load of half a minute may end this process
             record = self.energy.measured(record, call)
         if self.counting != "off":
             self.on_timed(record)  # the counters may end this process

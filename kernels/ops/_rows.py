@@ -117,13 +117,18 @@ def tiling_of(*values: int) -> dict[str, int]:
     return {key: int(value) for key, value in zip(KEYS, values, strict=True)}
 
 
+def is_hopper(device: torch.device) -> bool:
+    """Return whether *device* is a Hopper GPU, and no later one."""
+    return has_tma(device) and torch.cuda.get_device_capability(device)[0] == 9
+
+
 def candidates_for(
     kernel: str, x: torch.Tensor, every: Iterable[Mapping[str, int]]
 ) -> list[Mapping[str, int]]:
     """Return what a run on a Hopper GPU chose for *kernel* and rows of *x*, else *every* tiling."""
     known = CHOSEN.get((kernel, block_of(int(x.shape[1])), x.element_size()))
     tried = [*every]
-    if known is None or not has_tma(x.device):
+    if known is None or not is_hopper(x.device):
         return tried
     return [dict(zip(tried[0], known, strict=True))]
 

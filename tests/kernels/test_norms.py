@@ -292,6 +292,9 @@ def test_a_table_of_a_hopper_gpu_replaces_tuning_there_alone(
     known = rows.CHOSEN["softmax", 1024, 2]
     assert rows.candidates_for("softmax", x, every) == every
     monkeypatch.setattr(rows, "has_tma", lambda device: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (10, 0))
+    assert rows.candidates_for("softmax", x, every) == every
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
     assert rows.candidates_for("softmax", x, every) == [dict(zip(rows.KEYS, known, strict=True))]
     assert rows.candidates_for("another", x, every) == every
     for (kernel, _, _), chosen in rows.CHOSEN.items():
