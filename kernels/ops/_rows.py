@@ -119,7 +119,7 @@ def tiling_of(*values: int) -> dict[str, int]:
 
 def is_hopper(device: torch.device) -> bool:
     """Return whether *device* is a Hopper GPU, and no later one."""
-    return has_tma(device) and torch.cuda.get_device_capability(device)[0] == 9
+    return bool(has_tma(device)) and torch.cuda.get_device_capability(device)[0] == 9
 
 
 def candidates_for(
