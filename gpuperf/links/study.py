@@ -56,7 +56,7 @@ class Cell:
     @property
     def least(self) -> float:
         """The least share of the sheet that a good link attains by these means."""
-        if self.means == MEANS["sm"]:
+        if self.means.startswith(MEANS["sm"]):  # and the way, in one direction
             return LEAST_KERNEL_BOTH if self.both else LEAST_KERNEL
         return LEAST_BOTH if self.both and HOST in (self.source, self.target) else LEAST
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import TracebackType
 
 import pytest
+from measured import MEASURED
 
 from gpuperf.links.command import _bytes, measure_links
 from gpuperf.links.study import FAR_BYTES, Cell, cases_of, cells
@@ -148,8 +149,20 @@ def test_the_verdict_is_the_share_of_the_sheet(
 def test_kernels_attain_less_of_a_link_than_the_copy_engine(
     both: bool, rate: float, verdict: str
 ) -> None:
-    cell = Cell("GPU 0", "GPU 1", "SM kernel", both=both, rate=rate, sheet=100.0)
-    assert cell.verdict == verdict
+    means = ("SM kernel",) if both else ("SM kernel, write", "SM kernel, read")
+    for name in means:
+        cell = Cell("GPU 0", "GPU 1", name, both=both, rate=rate, sheet=100.0)
+        assert cell.verdict == verdict
+
+
+def test_the_links_of_a_good_pair_are_as_expected() -> None:
+    run = read_run(MEASURED / "h100x2-links.jsonl.gz")
+    kernels = [cell for cell in cells(run) if "SM kernel" in cell.means]
+    assert {(cell.means, cell.both) for cell in kernels} >= {
+        ("SM kernel, write", False),
+        ("SM kernel, read", False),
+    }
+    assert {cell.verdict for cell in kernels} == {"as expected"}
 
 
 def test_pairs_on_pcie_have_the_sheet_of_the_slower_end(tmp_path: Path) -> None:
