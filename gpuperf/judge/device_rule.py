@@ -1,7 +1,7 @@
 """Judge what was observed of a GPU: pure functions of the evidence, one for each fact.
 
-The reference is the control of each fact: what it does as well accuses nobody. A fact whose figures
-are missing is unavailable, with the reason.
+The reference is the control of each fact: a submission is not accused of what the reference does as
+well. A fact whose figures are missing is unavailable, with the reason.
 """
 
 from __future__ import annotations
@@ -275,7 +275,7 @@ def _floor(evidence: CaseEvidence, hardware: Hardware) -> Fact:
 
 
 def _author(hardware: Hardware) -> Fact:
-    """Report whose kernels the time is spent in; this accuses nobody."""
+    """Report whose kernels the time is spent in, without a judgement."""
     mine = _recorded(hardware, "submission")
     if not mine:
         return _missing(hardware, "kernels", "author", "no window was recorded")

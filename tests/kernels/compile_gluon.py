@@ -27,7 +27,9 @@ from gpuperf.kernels._flash import Mask
 from triton.backends.compiler import GPUTarget
 
 SHARED_BYTES = 227 * 1024  # that a block may have
-SPILLED_BYTES = 320  # of a thread, as in the fastest of six plans of an H100 for d = 64
+SPILLED_BYTES = 128  # of a thread, few of them in the loop
+# By head dim and causal mask: a plan that spills more, and was still the fastest on an H100.
+SPILLING = {(64, False): 300}
 
 
 class Absent:
@@ -69,7 +71,7 @@ def spilled(ptx: str) -> int:
     return int(found.group(1))
 
 
-def hold(kernel: Any, launch: Callable[[], object]) -> list[Any]:
+def hold(kernel: Any, launch: Callable[[], object], spills: int = SPILLED_BYTES) -> list[Any]:
     """Hold what *launch* compiles of *kernel* against the limits of Hopper, and return it."""
     compiled = compile_only(kernel)
     launch()
@@ -77,7 +79,7 @@ def hold(kernel: Any, launch: Callable[[], object]) -> list[Any]:
         assert made.metadata.shared <= SHARED_BYTES, made.metadata
         for word in ("wgmma.mma_async", "cp.async.bulk.tensor", "setmaxnreg.inc"):
             assert word in made.asm["ptx"], word
-        assert spilled(made.asm["ptx"]) <= SPILLED_BYTES
+        assert spilled(made.asm["ptx"]) <= spills
     assert compiled
     return compiled
 
@@ -102,7 +104,8 @@ def attention_forward() -> None:
     for (d, causal), plan in forward.PLANS.items():
         mask = Mask(causal, 0, 1.0)
         kernel, launch = forward.forward_hopper_kernel, forward.forward
-        for made in hold(kernel, partial(launch, *tensors(d), mask, plan)):
+        spills = SPILLING.get((d, causal), SPILLED_BYTES)
+        for made in hold(kernel, partial(launch, *tensors(d), mask, plan), spills):
             overlaps(made)
 
 

@@ -1,4 +1,4 @@
-"""A1: makes another stream the current one, for which nobody waits."""
+"""A1: makes another stream the current one, for which no event waits."""
 
 import torch
 
