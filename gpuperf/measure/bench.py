@@ -205,7 +205,7 @@ class Bench:
         """Return *record* with the energy and the hardware counters of *call*, as asked for."""
         if self.energy is not None:
             self.on_timed(record)  # the load of half a minute may end this process
-            record = self.energy.measured(record, call)
+            record = self.energy.measured(record, call, self.device.synchronize)
         if self.counting != "off":
             self.on_timed(record)  # the counters may end this process
         return counter.count(record, call, timing)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from gpuperf.measure.card import Card
+from gpuperf.measure.error_origin import first_line
 from gpuperf.measure.telemetry import Meter, NvmlMeter
 from gpuperf.measure.timers.timer import Call
 from gpuperf.measure.timers.window import Window
@@ -110,11 +111,20 @@ class EnergyMeter:
     pace: Pace = field(default_factory=Pace)
     heard: Callable[[], None] = lambda: None
 
-    def measured(self, record: Record, call: Call) -> Record:
-        """Return *record* with the energy of *call*, which is timed in it, or why there is none."""
+    def measured(self, record: Record, call: Call, settle: Callable[[], None]) -> Record:
+        """Return *record* with the energy of *call*, which is timed in it, or why there is none.
+
+        *settle* waits for the device after a call that failed, and raises if the device is lost.
+        """
         assert record.samples is not None
         reason = self._refused()
-        energy = Energy(refused=reason) if reason else self._energy(call, record.samples.median_s)
+        try:
+            energy = (
+                Energy(refused=reason) if reason else self._energy(call, record.samples.median_s)
+            )
+        except Exception as error:  # the times remain valid
+            settle()
+            energy = Energy(refused=f"the call failed under the load: {first_line(error)}")
         energy = replace(energy, refused=refusal(energy))
         caveats = (*record.caveats, *energy_caveats(energy))
         return replace(record, energy=energy, caveats=caveats)

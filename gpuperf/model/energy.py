@@ -20,6 +20,7 @@ TRIALS, TRIAL_S, TICKS = 5, 5.0, 50  # least trials, and the least seconds and e
 WIDE = 0.05  # half of the interval over the energy, beyond which it is no figure
 DISAGREEING = 0.05  # difference of counter and integrated power that gets a caveat
 MOST_TRIALS = 1000
+LEAST_S, MOST = 1e-6, 1e12  # seconds of a trial, and any number of it in SI: sums stay finite
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,14 @@ class EnergyTrial(Stretch):
     clock_hz: float | None = None
     start_c: float | None = None
 
+    def __post_init__(self) -> None:
+        if not self.seconds >= LEAST_S:
+            raise ValueError(f"a trial of energy lasts less than {LEAST_S:g} s")
+        numbers = (self.seconds, self.counter_j, self.integrated_j, self.edge_s, self.call_s)
+        others = (self.clock_hz, self.start_c)
+        if not all(abs(number or 0) <= MOST for number in (*numbers, *others)):
+            raise ValueError("a number of a trial of energy is impossibly large")
+
     @property
     def call_j(self) -> float:
         """The energy of one call."""
@@ -80,8 +89,8 @@ class Energy:
     def __post_init__(self) -> None:
         if len(self.trials) > MOST_TRIALS:
             raise ValueError(f"a case has at most {MOST_TRIALS} trials")
-        if not all(trial.seconds > 0 for trial in self.trials):
-            raise ValueError("a trial lasts longer than 0 s")
+        if not abs(self.idle_w or 0) <= MOST:
+            raise ValueError("the power of the idle card is impossibly large")
 
 
 @dataclass(frozen=True)

@@ -48,12 +48,17 @@ def record() -> Record:
     return measured
 
 
+def settled() -> None:
+    """Nothing failed, so that nothing waits for the device."""
+    pytest.fail("the device was waited for")
+
+
 def kinds(measured: Record) -> list[str]:
     return [caveat.kind for caveat in measured.caveats]
 
 
 def test_the_energy_of_a_load_of_known_power_is_known() -> None:
-    measured = meter(FakeNvml()).measured(record(), lambda: None)
+    measured = meter(FakeNvml()).measured(record(), lambda: None, settled)
     assert measured.energy is not None
     energy = call_energy(measured.energy)
     assert energy is not None, measured.energy.refused
@@ -75,7 +80,7 @@ def test_the_energy_of_a_load_of_known_power_is_known() -> None:
 )
 def test_a_card_that_cannot_be_read_is_refused_with_the_reason(nvml: FakeNvml, reason: str) -> None:
     before = time.perf_counter()
-    measured = meter(nvml).measured(record(), lambda: None)
+    measured = meter(nvml).measured(record(), lambda: None, settled)
     assert time.perf_counter() - before < 5, "nothing was run for it"
     assert measured.energy is not None
     assert reason in measured.energy.refused
@@ -86,16 +91,32 @@ def test_a_card_that_cannot_be_read_is_refused_with_the_reason(nvml: FakeNvml, r
 
 def test_a_counter_that_moves_too_rarely_is_refused_and_its_trials_are_kept() -> None:
     own = replace(meter(FakeNvml(tick_s=0.05)), pace=replace(QUICK, most_s=0.4))
-    measured = own.measured(record(), lambda: None)
+    measured = own.measured(record(), lambda: None, settled)
     assert measured.energy is not None
     assert "times in a trial, and 50 are needed" in measured.energy.refused
     assert len(measured.energy.trials) == 5
     assert "no-energy" in kinds(measured)
 
 
+def test_a_call_that_fails_under_the_load_keeps_its_times() -> None:
+    waited: list[str] = []
+
+    def failing(call: Any, call_s: float) -> Iterator[tuple[float, float | None]]:
+        yield CALL_S, None
+        raise RuntimeError("out of workspace\nmore of it")
+
+    own = replace(meter(FakeNvml()), load=failing)
+    before = record()
+    measured = own.measured(before, lambda: None, lambda: waited.append("once"))
+    assert (measured.status, measured.times) == ("ok", before.times)
+    assert waited == ["once"]
+    caveat = next(c for c in measured.caveats if c.kind == "no-energy")
+    assert "the call failed under the load: out of workspace" in caveat.message
+
+
 def test_without_nvml_the_reason_is_that() -> None:
     opened = open_energy_meter(Meter(), None)  # type: ignore[arg-type]
-    measured = opened.measured(record(), lambda: None)
+    measured = opened.measured(record(), lambda: None, settled)
     assert measured.energy == Energy(refused="NVML does not read this GPU")
 
 
@@ -136,7 +157,7 @@ def test_a_bench_measures_the_energy_of_the_call_that_it_timed() -> None:
     asked: list[Any] = []
 
     class Asked(EnergyMeter):
-        def measured(self, record: Record, call: Any) -> Record:
+        def measured(self, record: Record, call: Any, settle: Any) -> Record:
             asked.append(record.samples)
             return replace(record, energy=Energy(refused="asked"))
 
