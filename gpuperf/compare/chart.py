@@ -111,7 +111,7 @@ def _rows(timed: Sequence[Entry], axes: Axes, mains: Sequence[str]) -> tuple[str
         key=lambda i: (counts[i] > 1, bool(set(heads[i].split("=")) & set(mains)), counts[i]),
     )
     several = len({dtype_of(e.record) for e in timed}) > 1
-    contracts = conditions(timed)
+    contracts = conditions(entry.record.contract for entry in timed)
     rows = []
     for entry, order in zip(timed, orders, strict=True):
         record = entry.record

@@ -18,6 +18,7 @@ from gpuperf.errors import UsageError
 from gpuperf.model.record import Record, Run
 from gpuperf.model.text import shorten
 from gpuperf.roofline.collectives import is_collective
+from gpuperf.roofline.series import conditions, in_range
 from gpuperf.show.contract import contracts_text, note
 from gpuperf.show.figure import (
     COLOURS,
@@ -84,21 +85,27 @@ def draw_busbw(run: Run, paths: str | Path | Iterable[str | Path]) -> None:
 def lines_of(run: Run) -> tuple[Line, ...]:
     """Return the lines of *run* in its order, each by its sizes."""
     groups: dict[tuple[str, str], list[Record]] = {}
-    varied = _varied(_timed(run))
-    for record in _timed(run):
+    timed = _timed(run)
+    varied, by_contract = _varied(timed), conditions(record.contract for record in timed)
+    for record in timed:
         point = record.case.point
         further = [f"{axis.replace('_', ' ')} {point[axis]}" for axis in varied if axis in point]
-        label = ", ".join([record.case.implementation, *further])
+        names = (record.case.implementation, *further, by_contract[record.contract])
+        label = ", ".join(filter(None, names))
         groups.setdefault((record.case.op, shorten(label, LONGEST)), []).append(record)
     return tuple(_line(op, label, records) for (op, label), records in groups.items())
 
 
 def _timed(run: Run) -> list[Record]:
-    return [
-        record
-        for record in run.records
-        if is_collective(record) and record.status == "ok" and record.samples
-    ]
+    """Return the records that have a place in the chart: a number of bytes, and a rate."""
+    return [record for record in run.records if is_collective(record) and _has_place(record)]
+
+
+def _has_place(record: Record) -> bool:
+    size, rate = record.case.point.get(SIZE), _rate(record, record.primary)
+    if record.status != "ok" or not isinstance(size, int) or rate is None:
+        return False
+    return in_range(size, rate)
 
 
 def _varied(records: Sequence[Record]) -> list[str]:
@@ -114,20 +121,23 @@ def _varied(records: Sequence[Record]) -> list[str]:
 def _line(op: str, label: str, records: Sequence[Record]) -> Line:
     ordered = sorted(records, key=lambda record: int(record.case.point[SIZE]))
     eager = [_rate(record, "eager") for record in ordered if record.primary != "eager"]
+    known = [rate for rate in eager if rate is not None and in_range(rate)]
     return Line(
         op,
         label,
         tuple(int(record.case.point[SIZE]) for record in ordered),
-        tuple(_rate(record, record.primary or "") for record in ordered),
-        tuple(eager) if len(eager) == len(ordered) else (),
+        tuple(_rate(record, record.primary) or math.nan for record in ordered),
+        tuple(known) if len(known) == len(ordered) else (),
         tuple(_chosen(record) for record in ordered),
     )
 
 
-def _rate(record: Record, name: str) -> float:
+def _rate(record: Record, name: str) -> float | None:
+    """Return the byte/s of a rank's link by the time *name*; None where that was not measured."""
     samples = record.times.get(name)  # type: ignore[call-overload]
-    assert record.cost is not None
-    return record.cost.link_bytes / samples.median_s if samples else math.nan
+    if samples is None or record.cost is None or samples.median_s <= 0:
+        return None
+    return float(record.cost.link_bytes) / float(samples.median_s)
 
 
 def _chosen(record: Record) -> str:

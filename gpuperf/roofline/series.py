@@ -6,7 +6,7 @@ In a roofline scene a point is (FLOP/byte, FLOP/s), in a bandwidth scene (bytes,
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from gpuperf.model.contract import Contract
@@ -196,7 +196,7 @@ def series_of(
     naive = _baselines(shown, baseline, roofline, view) if from_baseline else {}
     labels = _compared_labels(shown, baseline, axes) if baseline else {}
     groups: dict[tuple[str, str, str], list[Entry]] = {}
-    by_contract = conditions(shown)
+    by_contract = conditions(e.record.contract for e in shown)
     for entry in shown:
         kernel = entry.record.kind == "kernel"
         name = "kernels" if kernel else implementation_of(entry.record, len(axes.ops) > 1)
@@ -230,9 +230,9 @@ def _label(entry: Entry, axes: Axes) -> str:
     return shorten(brief, 24) + padded + ("" if entry.valid else " (invalid)")
 
 
-def conditions(shown: Sequence[Entry]) -> dict[Contract, str]:
+def conditions(every: Iterable[Contract]) -> dict[Contract, str]:
     """Return the facts in which each contract differs from the others: `cold`, `hot, zeros`."""
-    contracts = list(dict.fromkeys(e.record.contract for e in shown))
+    contracts = list(dict.fromkeys(every))
     facts: dict[Contract, list[str]] = {contract: [] for contract in contracts}
     for fact in ("timer", "regime", "cache", "data"):
         if len({getattr(contract, fact) for contract in contracts}) > 1:

@@ -90,6 +90,34 @@ def test_variants_of_one_collective_are_lines_of_their_own_by_what_differs() -> 
     assert labels == ["nccl, in place yes", "nccl, in place no"]
 
 
+def test_contracts_of_one_collective_are_lines_of_their_own() -> None:
+    run = sweep()
+    hot = [replace(r, contract=replace(r.contract, cache="hot")) for r in run.records]
+    lines = lines_of(Run(run.header, (*run.records, *hot)))
+    assert [line.label for line in lines] == ["nccl, cold", "nccl, hot"]
+    assert [line.sizes for line in lines] == [tuple(TIMES)] * 2
+
+
+def test_without_a_time_of_the_host_there_is_no_dashed_line(tmp_path: Path) -> None:
+    """Not even with it in some of the records: a line would join sizes that are not neighbours."""
+    run = sweep()
+    wire = [replace(r, times={"wire": r.times["wire"]}) for r in run.records]
+    for records in (wire, [*run.records[:2], *wire[2:]]):
+        own = Run(run.header, tuple(records))
+        assert [line.eager for line in lines_of(own)] == [()]
+        draw_roofline(own, [tmp_path / "chart.svg"])
+    assert "dashed" not in (tmp_path / "chart.svg").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("size", ["many", "", 0, -8])
+def test_a_cell_whose_bytes_are_no_number_has_no_place(size: int | str) -> None:
+    run = sweep()
+    first, *others = run.records
+    case = replace(first.case, point={**first.case.point, "bytes": size})
+    (line,) = lines_of(Run(run.header, (replace(first, case=case), *others)))
+    assert line.sizes == tuple(TIMES)[1:]
+
+
 def test_a_size_without_a_choice_in_the_log_is_no_step() -> None:
     run = sweep()
     unknown = [replace(r, chosen={}) if r.case.point["bytes"] == 2**20 else r for r in run.records]
