@@ -32,6 +32,7 @@ class FakeCublasLt:
         self.set: dict[tuple[str, int], bytes] = {}
         self.ran: list[tuple[int, ...]] = []
         self.run: Callable[[tuple[int, ...]], None] = lambda words: None
+        self.unbegun: tuple[int, ...] = ()  # numbers that are listed and cannot begin
         self.cublasLtGetVersion = _Function(lambda: VERSION)
 
     def __getattr__(self, name: str) -> Any:
@@ -72,6 +73,8 @@ class FakeCublasLt:
 
     def cublasLtMatmulAlgoInit(self, handle: Any, *args: Any) -> int:
         number, algo = args[-2:]
+        if number.value in self.unbegun:
+            return INVALID
         algo._obj.data[0] = number.value
         return SUCCESS
 

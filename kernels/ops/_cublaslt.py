@@ -193,6 +193,7 @@ class Product:
 
     def __init__(self, library: Library, a: torch.Tensor, b: torch.Tensor, point: Point) -> None:
         self.library, self.types, self.a, self.b = library, TYPES[point.dtype], a, b
+        self.refused = 0  # numbers of algorithms that cuBLASLt lists and does not begin
         m, n, k = point.m, point.n, point.k
         self.c = torch.empty((m, n), dtype=self.types.dtype, device=a.device)
         self.workspace = torch.empty(WORKSPACE_BYTES, dtype=torch.uint8, device=a.device)
@@ -253,11 +254,16 @@ class Product:
     def heuristic(self, count: int, algorithm: int | None = None) -> list[Algorithm]:
         """Return up to *count* algorithms, the one first that cuBLASLt takes for the fastest.
 
-        With *algorithm*, all are configurations of the algorithm of that number.
+        With *algorithm*, all are configurations of the algorithm of that number; none if cuBLASLt
+        refuses it, which `refused` counts.
         """
         results, found = (HeuristicResult * count)(), c_int()
         if algorithm is not None:
-            self._start(algorithm, results[0].algo)
+            try:
+                self._start(algorithm, results[0].algo)
+            except Refused:
+                self.refused += 1
+                return []
         self._prefer(PREF_SEARCH, c_uint32(0 if algorithm is None else ONE_ALGORITHM))
         args = (*self._operands, self.preference, c_int(count), results, byref(found))
         try:

@@ -36,13 +36,15 @@ Measure = Callable[[Algorithm], float]
 
 @dataclass(frozen=True)
 class Found:
-    """The fastest algorithm and the heuristic's first choice, with their seconds in the finals."""
+    """The fastest algorithm and the heuristic's first choice, with their seconds in the finals, and
+    how many algorithms were tried, and how many of them cuBLASLt refused to run."""
 
     best: Algorithm
     first: Algorithm
     best_s: float
     first_s: float
     tried: int
+    refused: int = 0
 
     @property
     def loss(self) -> float:
@@ -118,10 +120,15 @@ def search(
     rivals = (a for a in screening.fastest(len(screening.times)) if a != first)
     finalists = [first, *_agreeing(rivals, agrees)]
     times = finals(finalists, settled)
-    best = min(finalists, key=lambda algorithm: times[algorithm])
+    if not times:
+        raise Refused(f"none of {len(finalists)} finalists runs again", "choose --impl torch")
+    best = min(times, key=lambda algorithm: times[algorithm])
+    first = first if first in times else best
     if times[best] > (1 - TIE) * times[first]:
         best = first
-    return Found(best, first, times[best], times[first], len(screening.seen))
+    tried = len(screening.seen)
+    refused = tried - len(screening.times) + len(finalists) - len(times)
+    return Found(best, first, times[best], times[first], tried, refused)
 
 
 def _agreeing(
@@ -138,21 +145,31 @@ def _agreeing(
 
 
 def finals(finalists: Sequence[Algorithm], settled: Measure) -> Mapping[Algorithm, float]:
-    """Return the median time of each of *finalists*, timed in turn; every other round backwards."""
+    """Return the median time of each of *finalists* that runs, timed in turn; every other round
+    backwards."""
     times: dict[Algorithm, list[float]] = {algorithm: [] for algorithm in finalists}
     for turn in range(ROUNDS):
-        for algorithm in finalists[:: -1 if turn % 2 else 1]:
-            times[algorithm].append(settled(algorithm))
+        for algorithm in list(times)[:: -1 if turn % 2 else 1]:
+            try:
+                times[algorithm].append(settled(algorithm))
+            except Refused:
+                del times[algorithm]
     return {algorithm: statistics.median(own) for algorithm, own in times.items()}
 
 
 class LtCall(Tuned):
     """The call of one algorithm, whose readings are the loss of the heuristic and the algorithms
-    that were tried."""
+    that were tried, and refused, in the *choice*."""
 
-    def __init__(self, call: Callable[[], Any], algorithm: Algorithm, loss: float, tried: int):
+    def __init__(
+        self, call: Callable[[], Any], algorithm: Algorithm, choice: Mapping[str, int]
+    ) -> None:
         super().__init__(call, algorithm.described)
-        self._readings = {"heuristic_loss": loss, "algorithms_tried": float(tried)}
+        self._readings = {
+            "heuristic_loss": choice["first"] / max(choice["best"], 1) - 1,
+            "algorithms_tried": float(choice["tried"]),
+            "algorithms_refused": float(choice.get("refused", 0)),
+        }
 
     def readings(self) -> dict[str, float]:
         """Return the numbers of the search."""
@@ -174,7 +191,8 @@ def matmul_cublaslt(inputs: Mapping[str, torch.Tensor], point: Point, options: o
         )
         words = {f"word{i}": word for i, word in enumerate(found.best.words)}
         picoseconds = {"first": round(found.first_s * 1e12), "best": round(found.best_s * 1e12)}
-        return {"version": version, **words, **picoseconds, "tried": found.tried}
+        counts = {"tried": found.tried, "refused": found.refused + product.refused}
+        return {"version": version, **words, **picoseconds, **counts}
 
     def usable(choice: Mapping[str, int]) -> bool:
         return choice.get("version") == version and product.checked(words_of(choice)) is not None
@@ -183,8 +201,7 @@ def matmul_cublaslt(inputs: Mapping[str, torch.Tensor], point: Point, options: o
     algorithm = product.checked(words_of(choice))
     if algorithm is None:
         raise Refused("cuBLASLt refuses the algorithm that it ran", "choose --impl torch")
-    loss = choice["first"] / max(choice["best"], 1) - 1
-    return LtCall(product.call(algorithm), algorithm, loss, choice["tried"])
+    return LtCall(product.call(algorithm), algorithm, choice)
 
 
 def words_of(choice: Mapping[str, int]) -> tuple[int, ...]:

@@ -12,7 +12,15 @@ import pytest
 import torch
 from fake_cublaslt import VERSION, WIDE, FakeCublasLt, words_of
 from gpuperf.kernels import _cublaslt, _cublaslt_search
-from gpuperf.kernels._cublaslt import Algo, Algorithm, HeuristicResult, Library, Product, alignment
+from gpuperf.kernels._cublaslt import (
+    Algo,
+    Algorithm,
+    HeuristicResult,
+    Library,
+    Product,
+    Refused,
+    alignment,
+)
 from gpuperf.kernels._cublaslt_search import CUBLASLT, finals, search
 from gpuperf.kernels.matmul import MATMUL
 
@@ -188,6 +196,33 @@ def test_finals_are_interleaved_and_count_by_their_medians() -> None:
     assert times[SECOND] < times[FIRST]
 
 
+def test_an_algorithm_that_is_refused_is_left_out_and_counted() -> None:
+    """HIDDEN is refused in the screening, and DEEPER after it, in the finals."""
+
+    def refusing(*refused: Algorithm) -> Any:
+        def time_s(algorithm: Algorithm) -> float:
+            if algorithm in refused:
+                raise Refused("status 15", "")
+            return TIMES[algorithm]
+
+        return time_s
+
+    near = {SECOND: [HIDDEN, DEEPER]}
+    result = search([FIRST, SECOND], lambda a: near.get(a, []), refusing(HIDDEN), refusing(DEEPER))
+    assert (result.best, result.tried, result.refused) == (SECOND, 4, 2)
+    none = refusing(FIRST, SECOND, DEEPER)
+    with pytest.raises(Refused, match="none of 3 finalists runs again"):
+        search([FIRST, SECOND], lambda a: near.get(a, []), refusing(HIDDEN), none)
+
+
+def test_a_number_that_does_not_begin_does_not_end_the_search(fake: FakeCublasLt) -> None:
+    fake.numbers, fake.unbegun = (66, 7, 9), (7,)
+    whole = product(fake, at("bf16"))
+    listed = _cublaslt_search.listed_algorithms(whole, at("bf16"))
+    assert {algorithm.described["algorithm"] for algorithm in listed} == {66, 9}
+    assert whole.refused == 1
+
+
 def test_the_build_records_what_it_chose_and_what_the_heuristic_loses(
     fake: FakeCublasLt, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -205,6 +240,7 @@ def test_the_build_records_what_it_chose_and_what_the_heuristic_loses(
     call = CUBLASLT[1].build(inputs, point, {})
     assert call.chosen["tile_id"] == WIDE
     assert readings_of(call)["heuristic_loss"] == pytest.approx(0.25)
+    assert readings_of(call)["algorithms_refused"] == 0
     tried = len(fake.ran)
     jit.begin_build("matmul/cublaslt", time_s, time_s)
     assert CUBLASLT[1].build(inputs, point, {}).chosen == call.chosen
