@@ -8,7 +8,7 @@ from typing import Literal
 
 from gpuperf.model.peaks import Peaks
 from gpuperf.model.record import Record, Run
-from gpuperf.model.topology import Topology
+from gpuperf.model.topology import Pair, Topology
 from gpuperf.model.workload import Case, Value
 
 Verdict = Literal["as expected", "slow", "above the sheet", "unknown"]
@@ -36,7 +36,8 @@ class Cell:
 
     With `both`, copies ran in both directions at once, and the rate is their sum. `rate` is in
     byte/s, `latency_s` the seconds of a load, or of the smallest copy; None was not measured, for
-    the reason in `failure`. `sheet` is the rate of the link's data sheet, None if unknown.
+    the reason in `failure`. `sheet` is the rate of the link's data sheet, None if unknown. `nvlink`
+    says whether the link is NVLink, rather than PCIe.
     """
 
     source: str
@@ -47,6 +48,7 @@ class Cell:
     latency_s: float | None = None
     sheet: float | None = None
     failure: str = ""
+    nvlink: bool = False
 
     @property
     def share(self) -> float | None:
@@ -56,9 +58,11 @@ class Cell:
     @property
     def least(self) -> float:
         """The least share of the sheet that a good link attains by these means."""
+        if not self.nvlink:
+            return LEAST_BOTH if self.both else LEAST
         if self.means.startswith(MEANS["sm"]):  # and the way, in one direction
             return LEAST_KERNEL_BOTH if self.both else LEAST_KERNEL
-        return LEAST_BOTH if self.both and HOST in (self.source, self.target) else LEAST
+        return LEAST
 
     @property
     def verdict(self) -> Verdict:
@@ -125,7 +129,8 @@ def _cell(record: Record, topology: Topology, peaks: Peaks | None) -> Cell:
     ways = 2 if both else 1
     rate = ways * size / time_s if time_s else None
     sheet = None if means == "pageable" else _sheet(case, topology, peaks)
-    return Cell(source, target, means, both, rate, None, sheet and ways * sheet, failure)
+    nvlink = case.op == "p2p" and _pair(case, topology).kind == "NVLink"
+    return Cell(source, target, means, both, rate, None, sheet and ways * sheet, failure, nvlink)
 
 
 def _ends(case: Case) -> tuple[str, str, bool]:
@@ -139,6 +144,11 @@ def _ends(case: Case) -> tuple[str, str, bool]:
     return (peer, own, False) if way == "read" else (own, peer, way == "both")
 
 
+def _pair(case: Case, topology: Topology) -> Pair:
+    """Return the link of a *case* between two GPUs."""
+    return topology.pair(int(case.point.get("gpu", 0)), int(case.point["peer"]))
+
+
 def _sheet(case: Case, topology: Topology, peaks: Peaks | None) -> float | None:
     """Return the byte/s of one direction of the link by its sheet; None if it is unknown.
 
@@ -148,13 +158,12 @@ def _sheet(case: Case, topology: Topology, peaks: Peaks | None) -> float | None:
     gpu = int(point.get("gpu", 0))
     if case.op != "p2p":
         return topology.host(gpu).byte_per_s
-    peer = int(point["peer"])
-    pair = topology.pair(gpu, peer)
+    pair = _pair(case, topology)
     if pair.kind == "NVLink":
         figure = peaks.figures.get("link_bandwidth") if peaks else None
         return figure.value / 2 if figure else None
     if pair.kind == "unknown":
         return None
-    ends = [topology.host(each).byte_per_s for each in (gpu, peer)]
+    ends = [topology.host(each).byte_per_s for each in (pair.source, pair.target)]
     known = [rate for rate in ends if rate is not None]
     return min(known) if len(known) == len(ends) else None

@@ -127,6 +127,6 @@ def _notes(topology: Topology | None) -> Iterator[Note]:
         "Verdict",
         f"as expected: {LEAST * 100:.0f} to {MOST * 100:.0f} % of the sheet, from "
         f"{LEAST_BOTH * 100:.0f} % for both directions of PCIe at once, and from "
-        f"{LEAST_KERNEL * 100:.0f} and {LEAST_KERNEL_BOTH * 100:.0f} % for kernels; a sheet's rate "
-        "is after coding, and for the directions that are busy",
+        f"{LEAST_KERNEL * 100:.0f} and {LEAST_KERNEL_BOTH * 100:.0f} % for kernels over NVLink; a "
+        "sheet's rate is after coding, and for the directions that are busy",
     )

@@ -151,8 +151,18 @@ def test_kernels_attain_less_of_a_link_than_the_copy_engine(
 ) -> None:
     means = ("SM kernel",) if both else ("SM kernel, write", "SM kernel, read")
     for name in means:
-        cell = Cell("GPU 0", "GPU 1", name, both=both, rate=rate, sheet=100.0)
+        cell = Cell("GPU 0", "GPU 1", name, both=both, rate=rate, sheet=100.0, nvlink=True)
         assert cell.verdict == verdict
+
+
+def test_the_lower_band_of_kernels_holds_over_nvlink_alone(tmp_path: Path) -> None:
+    """On PCIe 5.0 ×16, 80 % of the sheet is slow in one direction, and expected in both."""
+    pcie = replace(NVLINKED, pairs=(Pair(0, 1, "PCIe switch"), Pair(1, 0, "PCIe switch")))
+    for topology, bounds in ((NVLINKED, {0.70, 0.53}), (pcie, {0.85, 0.72})):
+        run = measured(tmp_path, topology)
+        assert {cell.least for cell in cells(run) if "SM kernel" in cell.means} == bounds
+    for both, verdict in ((False, "slow"), (True, "as expected")):
+        assert Cell("GPU 0", "GPU 1", "SM kernel", both=both, rate=80, sheet=100).verdict == verdict
 
 
 def test_the_links_of_a_good_pair_are_as_expected() -> None:
