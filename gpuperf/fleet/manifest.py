@@ -87,28 +87,30 @@ def pair_script(manifest: Manifest) -> str:
     """Return a script that measures each pair of hosts by a gang of both, over ssh.
 
     The pairs of a round have no host in common, and run at once. The first host of a pair writes
-    the shard. Raises: UsageError for a single host.
+    the shard. The script ends with 1 if a host did not end with 0, after all rounds. Raises:
+    UsageError for a single host.
     """
     if len(manifest.hosts) < 2:
         raise UsageError("pairs need two hosts or more", "--hosts a,b,c,d")
     rounds = tournament(manifest.hosts)
-    lines = ["#!/bin/bash", "set -u"]
+    lines = ["#!/bin/bash", "set -u", "failed=0"]
     for number, pairs in enumerate(rounds, 1):
-        lines.append(f"# round {number} of {len(rounds)}")
+        lines += [f"# round {number} of {len(rounds)}", "jobs=()"]
         lines += [_of_rank(manifest, pair, rank) for pair in pairs for rank in (0, 1)]
-        lines.append("wait")
-    return "\n".join([*lines, ""])
+        # A wait without a job would end with 0, whatever the jobs ended with.
+        lines.append('for job in "${jobs[@]}"; do wait "$job" || failed=1; done')
+    return "\n".join([*lines, 'exit "$failed"', ""])
 
 
 def _of_rank(manifest: Manifest, pair: Pair, rank: int) -> str:
-    """Return the line that starts the ranks of one host of *pair*."""
+    """Return the line that starts the ranks of one host of *pair* as a job of the script."""
     launch = [
         *("env", f"GPUPERF_HOST={pair[rank]}", "torchrun", "--nnodes=2", f"--node-rank={rank}"),
         *(f"--nproc-per-node={max(1, manifest.gpus)}", f"--master-addr={pair[0]}"),
         *(f"--master-port={PORT}", "--no-python", *manifest.words, "--out", manifest.folder),
     ]
     remote = shlex.quote(shlex.join(launch))
-    return f"ssh -o BatchMode=yes -- {shlex.quote(pair[rank])} {remote} < /dev/null &"
+    return f"ssh -o BatchMode=yes -- {shlex.quote(pair[rank])} {remote} < /dev/null & jobs+=($!)"
 
 
 def kubernetes_job(manifest: Manifest) -> str:

@@ -10,6 +10,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -71,8 +72,9 @@ SHELLCHECK = shutil.which("shellcheck", path=f"{Path(sys.executable).parent}:{os
 
 
 @pytest.mark.skipif(SHELLCHECK is None, reason="needs shellcheck, which the extra `test` installs")
-def test_the_script_of_slurm_has_no_slip(tmp_path: Path) -> None:
-    (tmp_path / "job.sh").write_text(slurm_script(manifest()))
+@pytest.mark.parametrize("script", [slurm_script, pair_script])
+def test_the_scripts_have_no_slip(tmp_path: Path, script: Callable[[Manifest], str]) -> None:
+    (tmp_path / "job.sh").write_text(script(manifest()))
     assert SHELLCHECK is not None
     # What is in single quotes is expanded on the node.
     subprocess.run([SHELLCHECK, "--exclude=SC2016", tmp_path / "job.sh"], check=True)
@@ -177,7 +179,7 @@ def test_the_command_prints_both(tmp_path: Path) -> None:
 def test_the_script_of_pairs_lets_each_pair_meet_once_and_no_value_is_code(tmp_path: Path) -> None:
     hosts = ("node1", "node2", "node3")
     script = pair_script(manifest(hosts=hosts, gpus=8, folder=EVIL))
-    assert script.count("wait\n") == 3
+    assert script.count("# round ") == script.count("wait ") == 3
     seen = tmp_path / "ssh"
     seen.write_text('#!/bin/bash\nprintf "%s\\0%s\\0" "$4" "$5" >> seen\n')
     seen.chmod(0o755)
@@ -197,6 +199,19 @@ def test_the_script_of_pairs_lets_each_pair_meet_once_and_no_value_is_code(tmp_p
     assert not (tmp_path / "owned").exists()
     with pytest.raises(UsageError, match="two hosts"):
         pair_script(manifest(hosts=("node1",)))
+
+
+def test_a_host_that_fails_makes_the_script_of_pairs_fail_after_all_rounds(tmp_path: Path) -> None:
+    """The first job of the first round fails; the others, and the other rounds, run."""
+    script = pair_script(manifest(hosts=("node1", "node2", "node3")))
+    ssh = tmp_path / "ssh"
+    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+    for slip, code in (("mkdir first 2>/dev/null && exit 7", 1), ("true", 0)):
+        ssh.write_text(f"#!/bin/bash\necho ran >> seen\n{slip}\nexit 0\n")
+        ssh.chmod(0o755)
+        done = subprocess.run(["bash", "-c", script], cwd=tmp_path, env=environment, check=False)
+        assert done.returncode == code
+    assert (tmp_path / "seen").read_text().count("ran") == 12
 
 
 def test_the_script_of_pairs_really_measures_two_hosts(tmp_path: Path) -> None:
