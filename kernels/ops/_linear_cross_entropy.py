@@ -7,7 +7,10 @@ of which there are SLABS at most.
 Backward, the logits of a chunk of the vocabulary are computed again and stored as the gradient G of
 the logits, (m, chunk) in the dtype of x. Two products of the library then give the chunk's rows of
 dW = Gᵀ·x, each complete, and its part of dx = G·W, which is summed in fp32. Memory beside inputs
-and results: G, of CHUNK bytes at most for up to CHUNK/(LEAST·s) rows, and 4·m·k bytes of sums.
+and results: G, of CHUNK bytes at most for up to CHUNK/(LEAST·s) rows with elements of s bytes, and
+sums of 8·m·k bytes at the peak, as the old and the new sum exist at once (4·m·k with one chunk).
+Where the library does not multiply x's dtype to fp32, copies of G and of a chunk of W in fp32 are
+added to them. The forward keeps 12 bytes for each row and slab.
 """
 
 from __future__ import annotations
