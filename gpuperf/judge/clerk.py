@@ -165,10 +165,13 @@ class Clerk:
         process behind."""
         if self._loaded is None:
             return False
-        workers = [seat.connection for seat in self._references.values()]
-        workers += [self._answers] if self._answers else []
-        dead = any(worker.death() is not None for worker in workers)
+        dead = any(worker.death() is not None for worker in self._workers())
         return dead or self._orphaned or self._sha256() != self._sha
+
+    def _workers(self) -> list[LocalConnection]:
+        """Return the workers that serve all submissions."""
+        seats = [seat.connection for seat in self._references.values()]
+        return [*seats, self._answers] if self._answers else seats
 
     def _sha256(self) -> str:
         try:
@@ -336,13 +339,15 @@ class Clerk:
         self._count += 1
         folder = self._memory / f"seat-{self._count}"
         folder.mkdir(mode=0o700)
-        before = tree.living_children()
         seat = self._start(side, folder)
+        known = tree.living_children()
         try:
             yield seat, folder
         finally:
             seat.close()
-            self._orphaned = self._orphaned or not tree.living_children() <= before
+            # At once: an orphan of a guard that was killed has this process for a parent.
+            known |= {worker.guard for worker in self._workers()}
+            self._orphaned |= tree.end_orphans(known)
             shutil.rmtree(folder, ignore_errors=True)
             shutil.rmtree(self._scratch(folder), ignore_errors=True)
 

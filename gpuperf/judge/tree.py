@@ -10,7 +10,7 @@ import ctypes
 import os
 import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from typing import NamedTuple
 
 from gpuperf.errors import CannotMeasure
@@ -131,23 +131,24 @@ def adopting() -> Iterator[None]:
     libc, before = ctypes.CDLL(None), ctypes.c_int()
     libc.prctl(PR_GET_CHILD_SUBREAPER, ctypes.byref(before), 0, 0, 0)
     libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    known = {process.pid for process in processes_below(os.getpid())}
+    known = living_children()
     try:
         yield
     finally:
-        _end_orphans(known)
+        end_orphans(known)
         libc.prctl(PR_SET_CHILD_SUBREAPER, before.value, 0, 0, 0)
 
 
-def _end_orphans(known: set[int]) -> None:
-    """Kill the descendants of this process that are not *known*, until none is left."""
-    end = time.monotonic() + STOP_S
-    while time.monotonic() < end:
-        left = [p.pid for p in processes_below(os.getpid()) if p.pid not in known]
-        if not left:
-            return
-        for pid in left:
+def end_orphans(known: Set[int]) -> bool:
+    """Kill the children of this process that are not *known*, with all processes below them, until
+    none is left; return whether there were any."""
+    end, found = time.monotonic() + STOP_S, False
+    while (orphans := living_children() - known) and time.monotonic() < end:
+        found = True
+        below = (process.pid for orphan in orphans for process in processes_below(orphan))
+        for pid in (*orphans, *below):
             _signal(pid, signal.SIGKILL)
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(pid, os.WNOHANG)
         time.sleep(0.005)
+    return found

@@ -9,6 +9,12 @@ import pytest
 from command_line import CommandLine
 from working_below import running
 
+from gpuperf.judge.clerk import Clerk
+from gpuperf.judge.reading import read_task
+from gpuperf.judge.settings import Settings
+from gpuperf.judge.task import Submission
+from gpuperf.judge.tree import living_children
+
 HERE = Path(__file__).parent
 TASK = HERE.parent / "cheats" / "judged" / "tasks" / "matmul.py"
 HONEST = {"valid", "inconclusive", "suspect"}
@@ -57,6 +63,21 @@ def test_a_hostile_submission_harms_itself_alone(
     assert judge("judge", "check", "verdict.json").code == ended.code
     assert running(tmp_path) == set()
     assert list(temporary.iterdir()) == []
+
+
+def test_an_orphan_ends_before_it_could_end_the_clerk(tmp_path: Path) -> None:
+    """It is a child of the clerk once its guard has died, and would find it as its parent."""
+    text = (HERE / "hostile" / "kills_parent.py").read_text()
+    (tmp_path / "mine.py").write_text(text.replace("time.sleep(0.5)", "time.sleep(3600)"))
+    task = read_task(TASK, "kernelbench", 1)
+    with Clerk(task, task.cases[0], Settings(processes=1)) as clerk:
+        clerk.load()
+        clerk._reference(0)
+        ours = living_children()
+        evidence = clerk.judge(Submission(str(tmp_path / "mine.py")))
+        assert living_children() == ours
+        assert clerk.is_spoiled()
+    assert evidence.failure == "crashed"
 
 
 def test_a_sandbox_forbids_what_it_says(tmp_path: Path) -> None:
