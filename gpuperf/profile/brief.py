@@ -21,12 +21,14 @@ from gpuperf.profile.summary import (
     measured_bytes,
     mfus,
     operands_of,
+    part_text,
     prompts_line,
     regions_line,
     time_line,
     title_of,
 )
 from gpuperf.profile.table import (
+    above_roof,
     gain_cells,
     kernels_table,
     no_finding,
@@ -112,6 +114,8 @@ def _head(profile: Profile, run: Run, by: str, rows: int) -> Table:
     notes = [_hidden(profile, by, rows), *_doubtful_times(profile, by), *_graphs_note(profile)]
     if by != "kernels" and no_roof(profile) and not run.header.ceilings:
         notes.append("of roof: no roof of this device is known; `gpuperf calibrate` measures them")
+    if by != "kernels":
+        notes += above_roof(profile, rows)
     return Table(
         columns=columns,
         title=title_of(profile, run),
@@ -152,7 +156,7 @@ def _lead(profile: Profile) -> Iterator[str]:
         yield ", ".join(rates)
     shares = {name: seconds / profile.step_s for name, seconds in profile.parts.items()}
     largest = sorted(shares.items(), key=lambda part: -part[1])
-    yield ", ".join(f"{name} {share * 100:.1f} %" for name, share in largest if share > SMALL_PART)
+    yield ", ".join(part_text(profile, *part) for part in largest if part[1] > SMALL_PART)
     if prompts := prompts_line(profile):
         yield textwrap.shorten(prompts, WIDTH, placeholder=" …")
     if inside := regions_line(profile):

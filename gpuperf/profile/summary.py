@@ -7,6 +7,7 @@ from gpuperf.model.record import Run
 from gpuperf.model.samples import mean_precision
 from gpuperf.model.text import clean, shorten
 from gpuperf.profile.breakdown import OperatorRow, Profile
+from gpuperf.profile.ranks.table import waiting_share
 from gpuperf.units import format_bytes, format_flop_rate, format_number, format_si, format_time
 
 LONGEST = 44  # characters of a name
@@ -14,6 +15,8 @@ FEWEST_STEPS = 5  # steps from which on an interval is stated
 WIDE_INTERVAL = 0.5  # relative half-width from which on the extremes are stated instead
 UNEVEN = 0.02  # relative difference of median and mean from which on both are stated
 SMALL_PART = 0.001  # share of the step: smaller parts are left out
+MOSTLY = 0.5  # share of the communication from which on its waiting is stated
+COMMUNICATION = "communication"  # the part of a step
 MOST_PARTS = 8  # regions inside a step that are listed
 MOST_LENGTHS = 2  # lengths of prompts that are listed
 
@@ -87,7 +90,17 @@ def _spread(profile: Profile) -> str:
 def parts_line(profile: Profile) -> str:
     """Return the shares of the step's parts as text, in the order of `PARTS`."""
     shares = [(name, seconds / profile.step_s) for name, seconds in profile.parts.items()]
-    return ", ".join(f"{n} {share * 100:.1f} %" for n, share in shares if share > SMALL_PART)
+    return ", ".join(part_text(profile, *share) for share in shares if share[1] > SMALL_PART)
+
+
+def part_text(profile: Profile, name: str, share: float) -> str:
+    """Return a part of a step as text: `communication 26.8 % (87 % of it waits for other ranks)`,
+    where that is most of it."""
+    waiting = waiting_share(profile.together, profile.region.rank)
+    text = f"{name} {share * 100:.1f} %"
+    if name != COMMUNICATION or waiting < MOSTLY:
+        return text
+    return f"{text} ({waiting * 100:.0f} % of it waits for other ranks)"
 
 
 def regions_line(profile: Profile) -> str:

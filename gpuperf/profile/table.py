@@ -19,6 +19,7 @@ MOST_ROWS = 20
 MOST_GRAPHS = 8
 LONGEST_SHAPES, LONGEST_PLACE, LONGEST_KERNEL = 56, 60, 80  # characters
 DRAWN_OUT = 0.02  # change of the traced times from which a note states it
+ABOVE = 1.0005  # share of a roof that is shown as more than 100.0 %
 DRAM = "DRAM"  # the head of the measured bytes
 COLUMNS = (
     Column("operator", left=True, wrap=16, identity=True),
@@ -191,6 +192,7 @@ def _notes(profile: Profile, roofless: bool, most_rows: int) -> list[str]:
     notes += scales_of(profile)
     if roofless and no_roof(profile):
         notes.append("of roof: no roof of this device is known; `gpuperf calibrate` measures them")
+    notes += above_roof(profile, most_rows)
     for name, kernels, share in graphs_of(profile)[:MOST_GRAPHS]:
         count = f"{kernels} kernel{'' if kernels == 1 else 's'}, " if kernels else ""
         notes.append(f"compiled graph {name}: {count}{share * 100:.1f} % of the step")
@@ -206,6 +208,17 @@ def _notes(profile: Profile, roofless: bool, most_rows: int) -> list[str]:
 def no_roof(profile: Profile) -> bool:
     """Return whether no operator has a known share of a roof."""
     return not any(row.placement and row.placement.fraction for row in profile.operators)
+
+
+def above_roof(profile: Profile, most_rows: int) -> list[str]:
+    """Return a note on the operators, of the *most_rows* first, above their roof."""
+    placed = [row.placement for row in ran(profile)[:most_rows]]
+    if not any(p and p.fraction and p.fraction > ABOVE for p in placed):
+        return []
+    why = "bytes came from cache, or the roof is too low"
+    if profile.scale < 1 - DRAWN_OUT:
+        why = "bytes came from cache, the roof is too low, or times of kernels were scaled too far"
+    return [f"of roof above 100 %: {why}"]
 
 
 def scales_of(profile: Profile) -> list[str]:

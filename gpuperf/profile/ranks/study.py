@@ -18,6 +18,7 @@ from gpuperf.model.record import Record
 from gpuperf.model.samples import mean_precision
 
 LATE = 0.02  # share of the step from which on a rank that comes last is a straggler
+LONE = 0.5  # share of a rank's waiting in one step from which on that step makes the mean
 SURE = 1.0  # relative half-width of the 95 % interval of that time below which it is beyond noise
 
 
@@ -55,11 +56,23 @@ class CollectiveRow:
 
 
 @dataclass(frozen=True)
+class LoneWait:
+    """A traced step (`step`, from 1 on) with most of the waiting of *rank*: the seconds in it, and
+    in the median one of the other steps."""
+
+    rank: int
+    step: int
+    seconds: float
+    usual_s: float
+
+
+@dataclass(frozen=True)
 class Together:
     """The ranks of a region of a program of *world* ranks, compared over *steps* traced steps.
 
     The rank `straggler` (None: no rank) came `late_s` seconds a step later to the collectives than
-    every other rank. `doubt` says why ranks cannot be compared, or not all of their collectives.
+    every other rank. `lone` is the step in which a rank waited most, if it makes the mean. `doubt`
+    says why ranks cannot be compared, or not all of their collectives.
     """
 
     world: int
@@ -69,6 +82,7 @@ class Together:
     straggler: int | None = None
     late_s: float = 0.0
     doubt: str = ""
+    lone: LoneWait | None = None
 
 
 Span = tuple[float, float]  # begin and end, in seconds by the clock of one rank
@@ -101,6 +115,7 @@ def together(records: Sequence[Record], step_s: Mapping[int, float]) -> Together
         straggler,
         late_s,
         _doubt(records, steps, compared),
+        _lone(waited, records),
     )
 
 
@@ -198,6 +213,21 @@ def _straggler(
     if late_s <= 0 or late_s < LATE * traced_s or mean_precision(late) >= SURE:
         return None, 0.0
     return last, late_s
+
+
+def _lone(waiting: Mapping[int, Sequence[float]], records: Sequence[Record]) -> LoneWait | None:
+    """Return the step that makes the mean of the rank that waits longest; None if no step does, or
+    if that mean is a small share of the step."""
+    if not waiting:
+        return None
+    rank = max(waiting, key=lambda rank: statistics.fmean(waiting[rank]))
+    own = waiting[rank]
+    most_s = max(own)
+    traced_s = min((_traced(record) or 0.0 for record in records), default=0.0)
+    if len(own) < 3 or sum(own) < LATE * traced_s * len(own) or most_s < LONE * sum(own):
+        return None
+    at = own.index(most_s)
+    return LoneWait(rank, at + 1, most_s, statistics.median([*own[:at], *own[at + 1 :]]))
 
 
 def _traced(record: Record) -> float | None:

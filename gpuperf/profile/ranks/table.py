@@ -58,6 +58,7 @@ def together_values(compared: Together | None) -> dict[str, Any] | None:
         "steps": compared.steps,
         "straggler": compared.straggler,
         "late_s": compared.late_s,
+        "lone": to_builtins(compared.lone),
         "doubt": compared.doubt,
         "ranks": [to_builtins(row) for row in compared.rows],
         "collectives": [_values(row) for row in compared.collectives],
@@ -89,7 +90,17 @@ def straggler_line(compared: Together) -> str:
         )
     if not compared.steps:
         return ""
-    return "no rank is later than all others beyond the noise between steps"
+    steady = "no rank is later than all others beyond the noise between steps"
+    return steady if compared.lone is None else f"{steady}: one step has most of the waiting"
+
+
+def waiting_share(compared: Together | None, rank: int) -> float:
+    """Return the share of the communication of *rank* in which it waited for others in the traced
+    steps; 0 if that is unknown."""
+    for row in compared.rows if compared else ():
+        if row.rank == rank and row.waiting_s is not None and row.communication_s:
+            return min(1.0, row.waiting_s / row.communication_s)
+    return 0.0
 
 
 def _ranks_table(compared: Together, most: int, cuda: bool) -> Table:
@@ -100,7 +111,7 @@ def _ranks_table(compared: Together, most: int, cuda: bool) -> Table:
             f"of {compared.steps} traced steps, beside the plain step: exposed is communication "
             "without compute, waiting the time in collectives until the last rank comes"
         )
-    notes.append(compared.doubt)
+    notes += [_lone_note(compared), compared.doubt]
     columns = fill(RANK_COLUMNS, [_rank_cells(row) for row in rows])
     return Table(
         tuple(column for column in columns if cuda or column.head != "GPU"),
@@ -108,6 +119,20 @@ def _ranks_table(compared: Together, most: int, cuda: bool) -> Table:
         notes=notes_of(*filter(None, notes)),
         rows=[to_builtins(row) for row in compared.rows],
         names=("rank",),
+    )
+
+
+def _lone_note(compared: Together) -> str:
+    """Return that one step makes the mean waiting of a rank; empty if none does."""
+    lone = compared.lone
+    if lone is None:
+        return ""
+    why = ", perhaps as each rank starts its profiler by itself" if lone.step == 1 else ""
+    above = ", as do the shares of the step above" if lone.rank == compared.rows[0].rank else ""
+    return (
+        f"rank {lone.rank} waited {format_time(lone.seconds)} in traced step {lone.step} of "
+        f"{compared.steps}{why}, and {format_time(lone.usual_s)} in the median of the others: "
+        f"plain steps may have no such wait, but the means here contain it{above}"
     )
 
 

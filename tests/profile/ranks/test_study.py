@@ -19,8 +19,9 @@ from gpuperf.profile.breakdown import Profile, profiles
 from gpuperf.profile.findings import findings
 from gpuperf.profile.passes import RegionPasses
 from gpuperf.profile.ranks.study import Together, together
-from gpuperf.profile.ranks.table import together_tables
+from gpuperf.profile.ranks.table import together_tables, together_values
 from gpuperf.profile.records import region_records
+from gpuperf.profile.summary import part_text
 from gpuperf.profile.trace.kineto import read_trace
 from gpuperf.show.render import render
 from gpuperf.show.screen import WIDE
@@ -178,6 +179,36 @@ def test_the_report_names_the_straggler_and_what_it_costs() -> None:
     titles = [gain.title for gain in findings(profile, run.header)]
     assert titles[0] == "find out why rank 1 is late: its data, its host, its clocks"
     assert any(title.startswith("overlap communication with compute") for title in titles)
+
+
+def test_a_step_that_makes_the_mean_of_the_waiting_is_named_with_what_it_changes() -> None:
+    """As two ranks whose profilers begin 50 ms apart: 51 ms in the first step, 1 ms in others."""
+    first, others = (51 * MS,), ((2 * MS,),) * 4
+    profile, _ = profile_of(ranked(0, first, *others), ranked(1, *((1 * MS,),) * 5))
+    assert profile.together is not None
+    lone = profile.together.lone
+    assert lone is not None
+    assert (lone.rank, lone.step) == (0, 1)
+    assert (lone.seconds, lone.usual_s) == (pytest.approx(50 * MS), pytest.approx(1 * MS))
+    text = "\n".join(render([table], "table", WIDE) for table in together_tables(profile))
+    assert "beyond the noise between steps: one step has most of the waiting" in text
+    assert "rank 0 waited 50.00 ms in traced step 1 of 5, perhaps as each rank starts" in text
+    assert "contain it, as do the shares of the step above" in text
+    other, _ = profile_of(ranked(0, *((1 * MS,),) * 5), ranked(1, first, *others))
+    text = "\n".join(render([table], "table", WIDE) for table in together_tables(other))
+    assert "rank 1 waited 50.00 ms" in text
+    assert "the shares of the step above" not in text
+    assert together_values(profile.together)["lone"]["step"] == 1  # type: ignore[index]
+    assert "(92 % of it waits for other ranks)" in part_text(profile, "communication", 0.5)
+    assert part_text(profile, "compute-bound", 0.5) == "compute-bound 50.0 %"
+
+
+def test_waiting_in_every_step_or_hardly_any_is_of_no_lone_step() -> None:
+    steady = compared(ranked(0, *((30 * MS,),) * 5), ranked(1, *((10 * MS,),) * 5))
+    little = compared(ranked(0, (3 * MS,), *((1 * MS,),) * 4), ranked(1, *((1 * MS,),) * 5))
+    assert (steady.lone, little.lone) == (None, None)
+    profile, _ = profile_of(ranked(0, *((11 * MS,),) * 5), ranked(1, *((10 * MS,),) * 5))
+    assert part_text(profile, "communication", 0.5) == "communication 50.0 %"
 
 
 def test_hiding_gains_what_the_rank_with_the_least_exposes() -> None:
