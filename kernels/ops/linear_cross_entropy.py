@@ -13,7 +13,7 @@ bytes of x with k = 8 Ki, and need not be stored. Targets are ignored as in `cro
   The backward computes them again (6·m·v·k FLOP in all), and stores the gradient of a chunk.
 
 Memory beside inputs and results is of order m·v for `eager` and `compile`, 4·v·k bytes and a chunk
-of CHUNK bytes for `chunked`, 4·m·k bytes and a chunk for `triton`.
+of CHUNK bytes for `chunked`, 8·m·k bytes and a chunk for `triton`.
 """
 
 from __future__ import annotations
