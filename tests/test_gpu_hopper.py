@@ -149,6 +149,8 @@ def test_all_but_dq_is_the_same_in_every_run() -> None:
 @pytest.mark.parametrize("splits", [1, 3])
 def test_a_product_is_that_of_float64(tile: Any, size: tuple[int, int, int], splits: int) -> None:
     m, n, k = size
+    if not matmul.fits(tile, splits):
+        pytest.skip("the sums of a part of k do not fit shared memory")
     a, b = (torch.randn(s, device="cuda").bfloat16() for s in ((m, k), (k, n)))
     want = a.double() @ b.double()
     got = matmul.multiply_by(a, b, tile, splits)().double()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -16,6 +17,8 @@ from gpuperf.kernels.matmul import has_tma
 
 from gpuperf.measure.inputs import bind_make
 from gpuperf.model.workload import Point, Workload
+
+OutOfResources = pytest.importorskip("triton.runtime.errors").OutOfResources
 
 pytestmark = [
     pytest.mark.gpu,
@@ -63,9 +66,13 @@ def test_every_backward_of_a_norm_is_right(workload: Workload, n: int) -> None:
     exact = workload.reference(inputs, point)
     result = kernels.empty_result(inputs)
     kernels.forward_call(inputs, result, rows.tiling_of(1, 16, 0, 0, 1, 0))()
+    ran = 0
     for tiling in kernels.backward_tilings(n, 2):
         if tiling["again"] or tiling["split"]:
-            assert_near(kernels.backward_call(inputs, result, tiling)(), exact)
+            with suppress(OutOfResources):  # tuning leaves out what does not fit with a residual
+                assert_near(kernels.backward_call(inputs, result, tiling)(), exact)
+                ran += 1
+    assert ran >= 2
 
 
 @pytest.mark.parametrize("n", [1024, 32768, 50000])

@@ -61,6 +61,7 @@ SPLITS = (1, 2, 3, 4, 6, 8)  # parts of k that programs of their own compute
 # one, in the mean; no other product was tried.
 TILE_CYCLES, ADD_CYCLES, DRAM_RATE, ADD_RATE = 2300, 7000, 1150, 1820
 GROUP = 8  # rows of tiles that are computed together
+SHARED = 227 * 1024 - 256  # bytes for blocks and tiles in a program; the rest is for barriers
 # Registers of a thread by the number of warpgroups that compute: at the launch, in a warpgroup
 # that computes, and in the one that loads.
 REGISTERS = {1: (232, 240, 40), 2: (168, 240, 24), 3: (128, 160, 32)}
@@ -243,10 +244,21 @@ def cycles(m: int, n: int, k: int, tile: Tile, splits: int, processors: int) -> 
     return float((computed**4 + moved**4) ** 0.25 + added)  # the longer one, and some of the other
 
 
+def fits(tile: Tile, splits: int) -> bool:
+    """Return whether the blocks and the stored part of *tile* fit shared memory.
+
+    Sums of one of several parts of k are stored in fp32, in twice the bytes.
+    """
+    rows = 64 * tile.members
+    blocks = 2 * tile.stages * tile.depth * (rows + tile.columns)
+    stored = rows * tile.columns // tile.parts * (4 if splits > 1 else 2)
+    return blocks + stored <= SHARED
+
+
 def choose(m: int, n: int, k: int, processors: int) -> tuple[Tile, int]:
     """Return the tile and the parts of k with the fewest modelled cycles."""
     few = [splits for splits in SPLITS if splits == 1 or k >= 512 * splits]
-    every = ((tile, splits) for tile in TILES for splits in few)
+    every = ((tile, splits) for tile in TILES for splits in few if fits(tile, splits))
     return min(every, key=lambda choice: cycles(m, n, k, choice[0], choice[1], processors))
 
 
