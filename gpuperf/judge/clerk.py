@@ -340,7 +340,7 @@ class Clerk:
         folder = self._memory / f"seat-{self._count}"
         folder.mkdir(mode=0o700)
         seat = self._start(side, folder)
-        known = tree.living_children()
+        known = tree.own_children()
         try:
             yield seat, folder
         finally:

@@ -53,10 +53,9 @@ def child_of(root: int) -> int:
     return min(children)
 
 
-def living_children() -> set[int]:
-    """Return the children of this process, and no zombies: its workers, and orphans of theirs."""
-    children = (_read(pid) for pid in _children(os.getpid()))
-    return {child.pid for child in children if child is not None and child.state not in "ZX"}
+def own_children() -> set[int]:
+    """Return the children of this process: its workers, and orphans of theirs; zombies too."""
+    return set(_children(os.getpid()))
 
 
 def stop(root: int) -> None:
@@ -131,7 +130,7 @@ def adopting() -> Iterator[None]:
     libc, before = ctypes.CDLL(None), ctypes.c_int()
     libc.prctl(PR_GET_CHILD_SUBREAPER, ctypes.byref(before), 0, 0, 0)
     libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    known = living_children()
+    known = own_children()
     try:
         yield
     finally:
@@ -141,14 +140,17 @@ def adopting() -> Iterator[None]:
 
 def end_orphans(known: Set[int]) -> bool:
     """Kill the children of this process that are not *known*, with all processes below them, until
-    none is left; return whether there were any."""
+    none is left; return whether there were any.
+
+    A zombie keeps its children until its last thread has ended, so zombies are reaped too.
+    """
     end, found = time.monotonic() + STOP_S, False
-    while (orphans := living_children() - known) and time.monotonic() < end:
+    while (orphans := own_children() - known) and time.monotonic() < end:
         found = True
         below = (process.pid for orphan in orphans for process in processes_below(orphan))
         for pid in (*orphans, *below):
             _signal(pid, signal.SIGKILL)
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(pid, os.WNOHANG)
-        time.sleep(0.005)
+        time.sleep(PAUSE_S)
     return found

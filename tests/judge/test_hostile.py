@@ -13,7 +13,7 @@ from gpuperf.judge.clerk import Clerk
 from gpuperf.judge.reading import read_task
 from gpuperf.judge.settings import Settings
 from gpuperf.judge.task import Submission
-from gpuperf.judge.tree import living_children
+from gpuperf.judge.tree import own_children
 
 HERE = Path(__file__).parent
 TASK = HERE.parent / "cheats" / "judged" / "tasks" / "matmul.py"
@@ -73,9 +73,9 @@ def test_an_orphan_ends_before_it_could_end_the_clerk(tmp_path: Path) -> None:
     with Clerk(task, task.cases[0], Settings(processes=1)) as clerk:
         clerk.load()
         clerk._reference(0)
-        ours = living_children()
+        ours = own_children()
         evidence = clerk.judge(Submission(str(tmp_path / "mine.py")))
-        assert living_children() == ours
+        assert own_children() == ours
         assert clerk.is_spoiled()
     assert evidence.failure == "crashed"
 
