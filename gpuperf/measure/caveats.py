@@ -160,14 +160,17 @@ def rest_caveats(
     )
 
 
-def launch_caveats(wall: Samples | None, busy: Samples) -> Iterator[Caveat]:
-    """Yield a caveat where the host launches calls more slowly than the device executes them."""
+def launch_caveats(wall: Samples | None, busy: Samples, replays: bool = False) -> Iterator[Caveat]:
+    """Yield a caveat where the host launches calls more slowly than the device executes them; a
+    call that *replays* a CUDA graph is not advised to be one."""
     if wall is not None and wall.median_s > LAUNCH_BOUND * busy.median_s:
         yield Caveat(
             "launch-bound",
             f"a call in a loop takes {format_time(wall.median_s)}, and the device is busy for "
             f"{busy.median_s / wall.median_s * 100:.0f} % of it",
-            "CUDA graphs, fewer and larger kernels, or torch.compile save launches",
+            "the call replays a CUDA graph: capture several calls in one, or make them larger"
+            if replays
+            else "CUDA graphs, fewer and larger kernels, or torch.compile save launches",
         )
 
 

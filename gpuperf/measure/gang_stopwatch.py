@@ -116,6 +116,8 @@ class GangStopwatch(Stopwatch):
         timing = self._wire(self.window, contract, call_s)
         brief = replace(contract, min_samples=EAGER_SAMPLES, max_samples=EAGER_SAMPLES)
         eager = self._eager(call, brief, call_s, self.graphs.most)
+        replays = bool(getattr(call, "replays", hasattr(call, "plain")))
+        doubts = launch_caveats(eager.times["eager"], timing.times["wire"], replays)
         own = {**timing.ranks[0].times, **eager.ranks[0].times}
         return replace(
             timing,
@@ -123,7 +125,7 @@ class GangStopwatch(Stopwatch):
             ranks=(replace(timing.ranks[0], times=own),),
             capture_s=capture_s,
             chosen=chosen,
-            caveats=tuple(launch_caveats(eager.times["eager"], timing.times["wire"])),
+            caveats=tuple(doubts),
         )
 
     def time_candidate(self, call: Call, contract: Contract) -> float:

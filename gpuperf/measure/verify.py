@@ -58,12 +58,14 @@ class BoundCall:
 class Rotation:
     """A call that runs each of *calls* in turn; `latest` is the number of the one that ran last.
 
-    `plain` is the same without the CUDA graphs that the calls replay.
+    `plain` is the same without the CUDA graphs that the calls replay, and `replays` says whether
+    they do.
     """
 
     def __init__(self, calls: Sequence[Call]) -> None:
         self._cycle = itertools.cycle(enumerate(calls))
         self._plain = itertools.cycle(getattr(call, "plain", call) for call in calls)
+        self.replays = all(hasattr(call, "plain") for call in calls)
         self.latest = 0
 
     def plain(self) -> Any:

@@ -170,30 +170,31 @@ def _marks(shown: Sequence[Entry], doubts: dict[str, Doubt]) -> Column:
 
 def _line(mark: str, doubt: Doubt, shown: Sequence[Entry], axes: Axes) -> str:
     """Return `a launch-bound (128 to 1024): …`: the message and the hint of *doubt*, or as much as
-    a line holds."""
-    where = _where(doubt.rows, shown, axes)
-    lead = f"{mark} {doubt.kind}{f' ({where})' if where else ''}: "
+    a line holds, beside the names of fewer rows where that is needed."""
     both = " → ".join(filter(None, (doubt.message, doubt.hint)))
     texts = [both if doubt.alike else "", doubt.hint, doubt.message]
-    room = WIDTH - len(lead)
-    fitting = [text for text in texts if text and len(text) <= room]
-    text = (
-        fitting[0]
-        if fitting
-        else textwrap.shorten(doubt.hint or doubt.message, max(room, 20), placeholder=" …")
-    )
-    return lead + text
+    lead = ""
+    for most in range(MOST_ROWS, -1, -1):
+        where = _where(doubt.rows, shown, axes, most)
+        lead = f"{mark} {doubt.kind}{f' ({where})' if where else ''}: "
+        for text in filter(None, texts):
+            if len(lead) + len(text) <= WIDTH:
+                return lead + text
+    room = max(WIDTH - len(lead), 20)
+    return lead + textwrap.shorten(doubt.hint or doubt.message, room, placeholder=" …")
 
 
-def _where(rows: Sequence[int], shown: Sequence[Entry], axes: Axes) -> str:
-    """Name the rows, unless they are all of them."""
+def _where(rows: Sequence[int], shown: Sequence[Entry], axes: Axes, most: int = MOST_ROWS) -> str:
+    """Name the first *most* of the rows and count the others, unless they are all rows."""
     if len(rows) == len(shown):
         return ""
+    if not most:
+        return f"{len(rows)} rows"
     names = [_name(shown[i], shown, axes) for i in rows]
     if len(rows) >= MOST_ROWS and list(rows) == list(range(rows[0], rows[-1] + 1)):
         return f"{names[0]} to {names[-1]}"
-    more = f" and {len(names) - MOST_ROWS} more" if len(names) > MOST_ROWS else ""
-    return ", ".join(names[:MOST_ROWS]) + more
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def _name(entry: Entry, shown: Sequence[Entry], axes: Axes) -> str:
@@ -203,4 +204,6 @@ def _name(entry: Entry, shown: Sequence[Entry], axes: Axes) -> str:
         parts.append(dtype_of(record))
     if len({implementation_of(e.record, len(axes.ops) > 1) for e in shown}) > 1:
         parts.append(shorten(implementation_of(record, len(axes.ops) > 1), LONGEST))
+    point = record.case.point
+    parts += [shorten(f"{axis}={point[axis]}", LONGEST) for axis in axes.named if axis in point]
     return " ".join(filter(None, parts))

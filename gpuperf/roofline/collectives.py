@@ -18,6 +18,11 @@ from gpuperf.units import format_number, format_time
 NOTHING = "–"
 GIGA = 1e9
 LONGEST = 60  # characters of the names of hosts
+# Each sample has one time of the gang; a median of extremes is not an extreme of medians.
+RANKS = (
+    "ranks: medians of each rank's own times; the gang's, of the rank that counts in each sample, "
+    "may be outside"
+)
 
 
 def gang_notes(run: Run) -> Iterable[Note]:
@@ -30,6 +35,8 @@ def gang_notes(run: Run) -> Iterable[Note]:
         hosts = list(dict.fromkeys(header.hosts))
         spread = f" on {shorten(' and '.join(hosts), LONGEST)}" if len(hosts) > 1 else ""
         yield "Gang", f"{header.world} {kind}{spread}" + (f"; {meaning}" if meaning else "")
+        if meaning:
+            yield "Gang", RANKS
 
 
 def is_collective(record: Record) -> bool:

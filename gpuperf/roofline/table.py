@@ -24,7 +24,8 @@ from gpuperf.units import (
     format_time,
 )
 
-MOST_NAMED = 12  # operations in a title
+MOST_NAMED = 12  # operations in a title, and implementations in a note
+MOST_SKIPPED = 10  # rows that were skipped for one reason; more become a note
 NOTHING = "–"
 LONGEST, SHORT = 40, 32  # characters of a name in a cell, and of one on a narrow screen
 NARROW = 0.005  # width of a speed-up's interval over the speed-up, below which it has 4 digits
@@ -33,11 +34,11 @@ NARROW = 0.005  # width of a speed-up's interval over the speed-up, below which 
 def sheet(run: Run) -> Table:
     """Return the table of *run*; a row without a time has a sentence in place of figures."""
     every, axes = entries_of(run), Axes(run.records, run.header.main)
-    entries, skipped = _without_skipped(every) if run.header.baseline else (every, [])
+    entries, skipped = _without_skipped(run, every)
     columns = [*_identity(entries, axes), *_figures(run, entries)]
     return Table(
         title=_title(run, axes),
-        lead=() if entries else ("no records",),
+        lead=() if entries else ("every case was skipped" if every else "no records",),
         columns=tuple(c for c in columns if c.keep == ALWAYS or set(c.cells) - {NOTHING}),
         failures=tuple(_failure(entry) for entry in entries),
         footnotes=tuple(footnotes(entries, axes)),
@@ -53,8 +54,7 @@ def sheet(run: Run) -> Table:
 
 def shown_entries(run: Run) -> Sequence[Entry]:
     """Return the entries of *run* that are rows of its table, in their order."""
-    every = entries_of(run)
-    return _without_skipped(every)[0] if run.header.baseline else every
+    return _without_skipped(run, entries_of(run))[0]
 
 
 def _baseline_notes(run: Run, every: Sequence[Entry]) -> Iterable[Note]:
@@ -65,23 +65,33 @@ def _baseline_notes(run: Run, every: Sequence[Entry]) -> Iterable[Note]:
         yield "Baseline", f"{missing} → --baseline {shorten(timed[0], LONGEST)}"
 
 
-def _without_skipped(every: Sequence[Entry]) -> tuple[Sequence[Entry], list[Note]]:
-    """Return *every* without the implementations of a comparison that were always skipped, which
-    would be a row for every size, and a note on each reason."""
+def _without_skipped(run: Run, every: Sequence[Entry]) -> tuple[Sequence[Entry], list[Note]]:
+    """Return *every* without the implementations that were always skipped, which would be a row for
+    every size, and a note on each reason.
+
+    A run that compares nothing keeps its rows, unless more than `MOST_SKIPPED` would be alike.
+    """
+    several, compared = len({e.record.case.op for e in every}) > 1, bool(run.header.baseline)
+    names = [shorten(implementation_of(e.record, several), LONGEST) for e in every]
     reasons: dict[str, set[str]] = {}
-    for entry in every:
+    for name, entry in zip(names, every, strict=True):
         ran = entry.record.status != "skipped"
-        name = implementation_of(entry.record, False)
         reasons.setdefault(name, set()).add("" if ran else entry.record.reason)
-    by_reason: dict[str, list[str]] = {}
+    groups: dict[str, list[str]] = {}
     for name, texts in reasons.items():
         if "" not in texts:
-            by_reason.setdefault("; ".join(sorted(texts)), []).append(shorten(name, LONGEST))
-    skipped = {name for name, texts in reasons.items() if "" not in texts}
-    if len(skipped) == len(reasons):
+            groups.setdefault("; ".join(sorted(texts)), []).append(name)
+    counts = {why: sum(map(names.count, own)) for why, own in groups.items()}
+    if compared and sum(counts.values()) == len(every):
         return every, []  # without them the table would be empty
-    others = [e for e in every if implementation_of(e.record, False) not in skipped]
-    return others, [("Skipped", f"{', '.join(n)}: {why}") for why, n in by_reason.items()]
+    groups = {why: own for why, own in groups.items() if compared or counts[why] > MOST_SKIPPED}
+    skipped = {name for own in groups.values() for name in own}
+    notes = []
+    for why, own in groups.items():
+        count = "" if compared else f"{counts[why]} cases of "
+        more = f" and {len(own) - MOST_NAMED} more" if len(own) > MOST_NAMED else ""
+        notes.append(("Skipped", f"{count}{', '.join(own[:MOST_NAMED])}{more}: {why}"))
+    return [e for name, e in zip(names, every, strict=True) if name not in skipped], notes
 
 
 def _title(run: Run, axes: Axes) -> str:

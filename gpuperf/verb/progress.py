@@ -54,6 +54,8 @@ class Reporter:
         )
         self._task = self._progress.add_task("starting", total=total)
         self._case = ""
+        self._skipped: list[str] = []  # cases skipped one after the other, for one outcome
+        self._outcome = ""
 
     def __enter__(self) -> Reporter:
         self._progress.start()
@@ -65,6 +67,7 @@ class Reporter:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self._flush()
         self._progress.stop()
 
     def begin(self, case: str) -> None:
@@ -79,12 +82,33 @@ class Reporter:
             self._progress.update(self._task, description=f"{self._case} · {detail}")
 
     def done(self, record: Record, process: str = "") -> None:
-        """Count a finished case; without a terminal, write its line, which names its *process*."""
+        """Count a finished case; without a terminal, write its line, which names its *process*.
+
+        Cases that are skipped for one reason, one after the other, have one line together.
+        """
         self._progress.advance(self._task)
-        if not self._live:
-            contract = "".join(f" · {getattr(record.contract, name)}" for name in self._varied)
-            line = clean(f"{process}{record.case.id}{contract}  {_outcome(record)}")
-            self._console.print(Text(line), soft_wrap=True)
+        if self._live:
+            return
+        contract = "".join(f" · {getattr(record.contract, name)}" for name in self._varied)
+        name, outcome = f"{process}{record.case.id}{contract}", _outcome(record)
+        if outcome != self._outcome or record.status != "skipped":
+            self._flush()
+        if record.status == "skipped":
+            self._outcome = outcome
+            self._skipped.append(name)
+        else:
+            self._line(name, outcome)
+
+    def _flush(self) -> None:
+        """Write the line of the cases that were skipped."""
+        if self._skipped:
+            more = len(self._skipped) - 1
+            others = f" and {more} case{'s' * (more > 1)} more" if more else ""
+            self._line(self._skipped[0] + others, self._outcome)
+        self._skipped = []
+
+    def _line(self, name: str, outcome: str) -> None:
+        self._console.print(Text(clean(f"{name}  {outcome}")), soft_wrap=True)
 
 
 def _outcome(record: Record) -> str:

@@ -5,6 +5,7 @@ The window and the graphs are fake here, at the edge of the hardware; one proces
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -97,6 +98,31 @@ def test_the_time_of_a_call_is_the_slope_over_its_graphs() -> None:
     assert own.times["wire"].values_s == timing.times["wire"].values_s
     assert timing.clock_hz == 1.98e9
     assert [caveat.kind for caveat in timing.caveats] in ([], ["launch-bound"])
+
+
+class Replayed:
+    """A call of an implementation that is a CUDA graph, and takes the host 1 ms to launch."""
+
+    plain = staticmethod(call)
+
+    def __call__(self) -> torch.Tensor:
+        time.sleep(1e-3)
+        return call()
+
+
+def slow() -> torch.Tensor:
+    return Replayed()()
+
+
+@pytest.mark.parametrize(
+    ("launched", "advised"),
+    [(slow, True), (Rotation([slow]), True), (Replayed(), False), (Rotation([Replayed()]), False)],
+)
+def test_a_graph_is_not_advised_to_be_one(launched: Any, advised: bool) -> None:
+    (caveat,) = stopwatch().take(launched, CONTRACT, 20e-6, True).caveats
+    assert caveat.kind == "launch-bound"
+    assert caveat.hint.startswith("CUDA graphs, ") == advised
+    assert caveat.hint.startswith("the call replays a CUDA graph") != advised
 
 
 def test_a_long_call_is_captured_twice_and_a_short_one_many_times() -> None:

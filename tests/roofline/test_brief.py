@@ -102,3 +102,29 @@ def test_a_mark_of_an_uncertain_roof_is_explained() -> None:
     figures = {name: replace(one, status="uncertain") for name, one in peaks.figures.items()}
     header = replace(run.header, peaks=replace(peaks, figures=figures))
     assert "? uncertain" in render_brief(replace(run, header=header), WIDE)
+
+
+def test_a_caveat_of_collectives_is_whole_and_names_what_varies() -> None:
+    """Long names of rows made room for three words of the hint, and were alike."""
+    lines = [
+        text for _, text in brief(read_run(MEASURED / "h100x2-collectives.jsonl.gz")).footnotes
+    ]
+    assert lines[0] == (
+        "a cache-resident (42 rows): --cache cold flushes the cache before each sample"
+    )
+    assert lines[2].startswith("c imprecise (bytes=65536 all_reduce/nccl in_place=no and 29 more)")
+    assert not any("…" in line for line in lines)
+
+
+def test_many_cases_skipped_for_one_reason_are_a_note() -> None:
+    run = read_run(MEASURED / "h100x2-collectives.jsonl.gz")
+    reason = {"status": "skipped", "reason": "it runs on NVIDIA GPUs", "times": {}, "primary": ""}
+    records = [replace(r, **reason) if r.case.implementation == "nccl" else r for r in run.records]
+    some = sheet(replace(run, records=tuple(records)))
+    assert (some.notes[0][0], some.notes[0][1][-22:]) == ("Skipped", "it runs on NVIDIA GPUs")
+    assert some.notes[0][1].startswith("70 cases of all_reduce/nccl, all_gather/nccl, ")
+    assert some.height == len(records) - 70
+    none = brief(replace(run, records=tuple(replace(r, **reason) for r in run.records)))
+    assert (none.lead, none.height) == (("every case was skipped",), 0)
+    few = replace(run, records=tuple(replace(r, **reason) for r in run.records[:10]))
+    assert brief(few).height == 10
