@@ -6,7 +6,7 @@ import contextlib
 import math
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,7 +21,11 @@ from gpuperf.run.launcher import LocalLauncher
 
 START_S = 120.0  # seconds to import torch, from a slow disk
 SEAT, ANSWERS = "gpuperf.judge.inside.seat", "gpuperf.judge.inside.answers"
-SLOTS, WEIGHTS = "slots", "weights"  # the files that are shared, in the folder of a seat
+SLOTS, WEIGHTS, RESULTS = (
+    "slots",
+    "weights",
+    "results",
+)  # the files that are shared, in the folder of a seat
 SHARED = (f"/{SLOTS}", f"/{WEIGHTS}")
 SETTLE_S = 0.1
 LARGEST_SPREAD = 4  # bytes of a result's extent over those of its elements
@@ -112,21 +116,15 @@ class Seat:
 
     def ask(self, request: Any) -> Any:
         """Let the seat serve *request* outside a window, and stop it. Raises: Ended."""
-        self._resume()
-        try:
+        with self._running():
             return ask(self.connection, request, self.deadline_s)
-        finally:
-            self._stop()
 
     def timed(self, request: Any) -> float:
         """Let the seat serve *request*, and return the seconds that it takes. Raises: Ended."""
         began = time.perf_counter()
-        self._resume()
-        try:
+        with self._running():
             ask(self.connection, request, self.deadline_s)
             return time.perf_counter() - began
-        finally:
-            self._stop()
 
     def window(self, order: Sequence[int], recorded: bool = False) -> Returned:
         """Let the seat call once on each slot of *order*, back to back. Raises: Ended."""
@@ -136,12 +134,9 @@ class Seat:
         began = time.perf_counter()
         with contextlib.suppress(BrokenPipeError):  # `ask` reports the death
             self.connection.send(request)
-        self._resume()
-        try:
+        with self._running():
             done = ask(self.connection, None, self.deadline_s)
             clerk_s = time.perf_counter() - began
-        finally:
-            self._stop()
         self._refuse_other(done, len(order))
         cpu_s = tree.cpu_seconds(self.connection.guard) - before
         return Returned(done, clerk_s, max(0.0, cpu_s))
@@ -157,11 +152,10 @@ class Seat:
     def idle(self, seconds: float, process: int) -> IdleTime:
         """Let the seat run without a request, and observe what it computes after `SETTLE_S`: the
         threads of a library may spin for a while before they sleep."""
-        self._resume()
-        time.sleep(SETTLE_S)
-        before, began = tree.cpu_seconds(self.connection.guard), time.perf_counter()
-        time.sleep(seconds)
-        self._stop()
+        with self._running():
+            time.sleep(SETTLE_S)
+            before, began = tree.cpu_seconds(self.connection.guard), time.perf_counter()
+            time.sleep(seconds)
         passed = time.perf_counter() - began
         cpu_s = tree.cpu_seconds(self.connection.guard) - before
         return IdleTime(process, self.side, passed, max(0.0, cpu_s))
@@ -217,8 +211,16 @@ class Seat:
         finally:
             os.close(handle)
 
-    def _resume(self) -> None:
+    @contextlib.contextmanager
+    def _running(self) -> Iterator[None]:
+        """Let the processes run inside, and stop them. Raises: Ended."""
         tree.resume(self._stopped)
+        try:
+            yield
+        finally:
+            self._stop()
+        if self.connection.death() is not None:  # no process is below the guard, so none stopped
+            raise _end_of(self.connection, self.deadline_s)
 
     def _stop(self) -> None:
         """Stop the known processes at once, and then all that they have started."""
