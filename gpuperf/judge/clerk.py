@@ -39,6 +39,7 @@ from gpuperf.judge.roofs import roofs_of
 from gpuperf.judge.seat import (
     ANSWERS,
     LARGEST_SPREAD,
+    RESULTS,
     SEAT,
     SLOTS,
     START_S,
@@ -56,6 +57,7 @@ from gpuperf.run.forking import ForkServer
 
 LARGEST = 16 << 20  # bytes of a reference
 MEMORY_FILES = Path("/dev/shm")
+RESULTS_OF_REFERENCES = "results-of-references"
 PAGE = 4096
 
 
@@ -272,6 +274,8 @@ class Clerk:
                     continue
                 for number, (reference, place) in enumerate(others, 1):
                     self._build(reference, place, shared, number)
+                # The references have it open; the submission could find their answers by its name.
+                (self._memory / RESULTS_OF_REFERENCES).unlink(missing_ok=True)
             except Ended as ended:
                 if not on_device or ended.failure == "oom":
                     raise fault_of_task(ended) from None
@@ -304,7 +308,9 @@ class Clerk:
             make_file(folder / WEIGHTS, loaded.state.size)
             if not on_device:
                 make_file(folder / SLOTS, count * loaded.inputs.size)
-        results, theirs = self._memory / "results", self._memory / "results-of-references"
+        # On a GPU the submission opens it, after its sandbox has closed all but its own folder.
+        results = (folders[0] if self._gpu else self._memory) / RESULTS
+        theirs = self._memory / RESULTS_OF_REFERENCES
         if not on_device:
             make_file(results, size)
         if self._gpu and not on_device:

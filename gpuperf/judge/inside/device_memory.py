@@ -58,11 +58,10 @@ def allocate(size: int, device: torch.device) -> tuple[torch.Tensor, str]:
     if result == 2:  # CUDA_ERROR_OUT_OF_MEMORY
         raise torch.OutOfMemoryError(f"the device has no room for {size >> 20} MiB of inputs")
     _check(result, "allocate memory for other processes", driver)
-    _check(
-        driver.cuIpcGetMemHandle(ctypes.byref(handle), address),
-        "share memory between processes",
-        driver,
-    )
+    result = driver.cuIpcGetMemHandle(ctypes.byref(handle), address)
+    if result:
+        driver.cuMemFree_v2(address)
+    _check(result, "share memory between processes", driver)
     return _tensor(address.value, size, device), PREFIX + bytes(handle.reserved).hex()
 
 

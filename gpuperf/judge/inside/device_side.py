@@ -86,19 +86,28 @@ class DeviceSide:
         return memory is not None and 0 <= address - memory.data_ptr() < memory.numel()
 
     def record(self, body: Callable[[], None]) -> Recorded:
-        """Run *body*, and return what CUPTI recorded of it, or why it recorded nothing."""
-        ended = False
+        """Run *body*, and return what CUPTI recorded of it, or why it recorded nothing.
+
+        Raises: what *body* raises.
+        """
+        ended: Exception | bool = False
 
         def run() -> None:
             nonlocal ended
-            body()
-            self._mark()
-            self.wait()
-            ended = True
+            try:
+                body()
+                self._mark()
+                self.wait()
+                ended = True
+            except Exception as error:
+                ended = error
+                raise
 
         try:
             recording = open_recorder().record(run)
         except (CannotRecord, NoCounters, OSError) as error:
+            if isinstance(ended, Exception):  # it is the call's own error
+                raise ended from None
             if not ended:
                 run()
             return Recorded(missing=f"the records of kernels: {first_line(error)}")

@@ -1,0 +1,104 @@
+"""What a seat and the clerk do for a GPU, as far as it needs none: files, and errors of drivers."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from gpuperf.judge.clerk import Clerk
+from gpuperf.judge.inside import device_memory, device_side
+from gpuperf.judge.inside.device_memory import CannotShare, allocate
+from gpuperf.judge.inside.device_side import DeviceSide
+from gpuperf.judge.reading import read_task
+from gpuperf.judge.settings import Settings
+from gpuperf.judge.task import Submission
+
+CORPUS = Path(__file__).parent.parent / "cheats" / "judged"
+
+
+class StagingClerk(Clerk):
+    """A clerk that shares files, as it does where a driver shares no memory."""
+
+    @property
+    def _gpu(self) -> bool:
+        return True
+
+
+def test_of_staged_results_a_submission_can_open_its_own_alone() -> None:
+    task = read_task(CORPUS / "tasks" / "matmul.py", "kernelbench", 1)
+    submission = Submission(str(CORPUS / "honest" / "matmul_torch.py"))
+    with StagingClerk(task, task.cases[0], Settings(processes=1)) as clerk:
+        with clerk._seat("submission") as (seat, folder):
+            others = [clerk._reference(0)]
+            clerk._import(seat, submission, folder)
+            shared = clerk._share_all(folder, others)
+            assert clerk._staged
+            assert Path(shared.results).parent == folder  # which a sandbox leaves open
+            assert Path(shared.results).exists()
+            assert not Path(shared.others).exists()
+        assert not clerk.is_spoiled()
+
+
+class RunningRecorder:
+    """A recorder that runs what it is to record."""
+
+    def record(self, run: Callable[[], None]) -> None:
+        run()
+        raise OSError("the recorder's own")
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_an_error_of_a_call_is_not_taken_for_that_of_the_recorder(
+    own: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(device_side, "open_recorder", RunningRecorder)
+    side: Any = object.__new__(DeviceSide)
+    side._mark = side.wait = lambda: None
+    calls = []
+
+    def body() -> None:
+        calls.append(1)
+        if own:
+            raise OSError("the call's own")
+
+    if own:
+        with pytest.raises(OSError, match="the call's own"):
+            side.record(body)
+    else:
+        assert "the recorder's own" in side.record(body).missing
+    assert calls == [1]
+
+
+class DriverWithoutHandles:
+    """A driver that allocates memory, and shares none."""
+
+    def __init__(self) -> None:
+        self.held: set[int] = set()
+
+    def cuMemAlloc_v2(self, address: Any, size: ctypes.c_size_t) -> int:
+        address._obj.value = 4096
+        self.held.add(4096)
+        return 0
+
+    def cuMemFree_v2(self, address: ctypes.c_uint64) -> int:
+        self.held.remove(address.value)
+        return 0
+
+    def cuIpcGetMemHandle(self, handle: Any, address: ctypes.c_uint64) -> int:
+        return 801  # CUDA_ERROR_NOT_SUPPORTED
+
+    def cuGetErrorName(self, result: Any, name: Any) -> int:
+        return 0
+
+
+def test_memory_that_cannot_be_shared_is_freed(monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = DriverWithoutHandles()
+    monkeypatch.setattr(device_memory, "_driver", lambda device: driver)
+    with pytest.raises(CannotShare, match="share memory between processes"):
+        allocate(64, torch.device("cuda:0"))
+    assert driver.held == set()
