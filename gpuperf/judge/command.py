@@ -182,8 +182,8 @@ def judge_selftest(
         device=options.device,
     )
     budget_s = 60 * minutes if minutes else float("inf")
-    outcomes = SelfTest(samples, settings, say, budget_s, kept).run()
-    able = sum(sample.runs_on(settings.may_use_gpu) for sample in samples)
+    test = SelfTest(samples, settings, say, budget_s, kept)
+    outcomes, able = test.run(), len(test.able)
     table = rates_table(outcomes, len(samples) - able, able - len(outcomes))
     put(render([table], options.format.value, stdout_screen()))
     return NOTHING_JUDGED if any(outcome.mistaken for outcome in outcomes) else 0

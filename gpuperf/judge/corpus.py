@@ -10,6 +10,7 @@ one: `VARIANTS` has the variants of each task, `model(task, variant)` returns a 
 from __future__ import annotations
 
 import ast
+import contextlib
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,11 +18,15 @@ from pathlib import Path
 from typing import Any, Literal
 
 from gpuperf.errors import UsageError
+from gpuperf.files import is_regular
 from gpuperf.judge.reading import read_text
 
 Kind = Literal["cheat", "honest"]
 FOLDERS: dict[Kind, str] = {"cheat": "cheats", "honest": "honest"}
 FAMILIES = "families"
+DEVICES = ("cpu", "gpu", "any")
+EXAMPLE = 'TASK, DEVICE = "matmul", "cpu"'
+EXAMPLE_OF_FAMILY = 'VARIANTS, DEVICE = {"task": ("variant",)}, "gpu", in two assignments'
 
 
 @dataclass(frozen=True)
@@ -80,28 +85,45 @@ def read_corpus(folder: Path, only: str = "") -> list[Sample]:
 
 
 def _sample(path: Path, kind: Kind) -> Sample:
-    tree = ast.parse(read_text(path))
-    value = _value(tree, "(TASK, DEVICE)")
-    if value is None:
-        raise UsageError(f"{path} names no task", 'TASK, DEVICE = "matmul", "cpu"')
-    task, device = value
-    return Sample(path, kind, str(task), str(device), ast.get_docstring(tree) or "")
+    tree = _parsed(path)
+    match _value(tree, "(TASK, DEVICE)"):
+        case (str(task), str(device)) if _is_name(task) and device in DEVICES:
+            if not is_regular(path.parents[1] / "tasks" / f"{task}.py"):
+                raise UsageError(
+                    f"{path} names the unknown task {task!r}", "add its file to tasks/"
+                )
+            return Sample(path, kind, task, device, ast.get_docstring(tree) or "")
+    raise UsageError(f"{path} names no task and device", EXAMPLE)
 
 
 def _family(path: Path) -> Iterator[Sample]:
-    tree = ast.parse(read_text(path))
+    tree = _parsed(path)
     variants, device = _value(tree, "VARIANTS"), _value(tree, "DEVICE")
-    if not isinstance(variants, dict) or device is None:
-        raise UsageError(f"{path} names no variants", 'VARIANTS = {"task": ("variant",)}')
+    if not isinstance(variants, dict) or device not in DEVICES:
+        raise UsageError(f"{path} names no variants and device", EXAMPLE_OF_FAMILY)
     for task, names in variants.items():
+        if not isinstance(names, list | tuple) or not all(map(_is_name, (task, *names))):
+            raise UsageError(f"{path} names the variants of a task by no names", EXAMPLE_OF_FAMILY)
         for name in names:
-            summary = ast.get_docstring(tree) or ""
-            yield Sample(path, "honest", str(task), str(device), summary, str(name))
+            yield Sample(path, "honest", task, device, ast.get_docstring(tree) or "", name)
+
+
+def _is_name(value: Any) -> bool:
+    """Return whether *value* can be a part of a file's name, and of the text of a module."""
+    return isinstance(value, str) and value.isidentifier()
+
+
+def _parsed(path: Path) -> ast.Module:
+    try:
+        return ast.parse(read_text(path))
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise UsageError(f"{path} is not Python: {error}", "correct it, or remove it") from None
 
 
 def _value(tree: ast.Module, name: str) -> Any:
     """Return the literal that is assigned to *name*; None if there is none."""
     for node in tree.body:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == name:
-            return ast.literal_eval(node.value)
+            with contextlib.suppress(ValueError, TypeError, RecursionError, MemoryError):
+                return ast.literal_eval(node.value)
     return None

@@ -13,6 +13,7 @@ from gpuperf.files import is_regular, read_regular
 from gpuperf.judge.task import FORMATS, Format, Submission, TaskSource
 
 LARGEST = 16 << 20  # bytes of a file
+READABLE = "give a text file in UTF-8 that you may read"
 SHAPES = (
     "a task has one of four forms: KernelBench's (Model, get_inputs), GPU MODE's (task.yml, "
     "reference.py with generate_input), flashinfer-bench's (a definition in JSON), or a file with "
@@ -25,9 +26,9 @@ def read_text(path: Path) -> str:
     try:
         return read_regular(path, LARGEST).decode()
     except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror}") from None
+        raise UsageError(f"{path} cannot be read: {error.strerror}", READABLE) from None
     except UnicodeDecodeError:
-        raise UsageError(f"{path} is no text in UTF-8") from None
+        raise UsageError(f"{path} is no text in UTF-8", READABLE) from None
 
 
 def read_json(path: Path) -> Mapping[str, Any]:

@@ -1,31 +1,34 @@
 """Judge a corpus of known cheats and honest kernels, and report how often the judge is wrong.
 
 Outcomes can be kept in a file, so that several sittings add up: a sample is judged again only if
-its text has changed, or if it could not be decided.
+its text, the version of gpuperf, the isolation or the device has changed, or if it could not be
+decided.
 """
 
 from __future__ import annotations
 
-import json
 import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import gpuperf
 from gpuperf.errors import CannotMeasure, UsageError
+from gpuperf.files import read_regular
 from gpuperf.gate.calibration import bound
 from gpuperf.judge.clerk import Clerk
 from gpuperf.judge.corpus import Kind, Sample
 from gpuperf.judge.fact import Status
-from gpuperf.judge.reading import read_task
+from gpuperf.judge.reading import LARGEST, read_task
 from gpuperf.judge.rule import Judgement, judge_case
 from gpuperf.judge.run import serving
 from gpuperf.judge.settings import Settings
 from gpuperf.judge.task import Submission
-from gpuperf.model.codec import decode, encode
-from gpuperf.run.forking import ForkServer
+from gpuperf.model.codec import decode, encode, to_builtins
+from gpuperf.run.forking import ForkServer, may_have_gpu
 from gpuperf.show.table import Column, Mood, Table, fill, notes_of
 
 ACCUSED: frozenset[Status] = frozenset({"cheat", "wrong", "suspect"})
@@ -33,52 +36,55 @@ LONGEST = 500  # characters of a reason
 
 
 @dataclass(frozen=True)
+class Basis:
+    """What an outcome depends on: the hash of the texts of a sample, the version of gpuperf, the
+    isolation, and the name of the device."""
+
+    sha256: str
+    gpuperf: str
+    isolation: str
+    device: str
+
+
+@dataclass(frozen=True)
 class Outcome:
     """What the judge said of a sample, the grade of its evidence, the facts that failed and those
     that were unavailable, each with its sentence, and the seconds that it took."""
 
-    sample: Sample
+    name: str
+    kind: Kind
+    family: str
     status: Status
     reason: str
     speedup: float | None = None
     grade: str = ""
-    failed: Mapping[str, str] | None = None
-    unavailable: Mapping[str, str] | None = None
+    failed: Mapping[str, str] = field(default_factory=dict)
+    unavailable: Mapping[str, str] = field(default_factory=dict)
     took_s: float = 0.0
+    basis: Basis | None = None
 
     @property
     def mistaken(self) -> bool:
         """Whether a cheat is valid, or an honest submission is accused."""
-        if self.sample.kind == "cheat":
+        if self.kind == "cheat":
             return self.status == "valid"
         return self.status in ACCUSED
 
 
-@dataclass(frozen=True)
-class Kept:
-    """An outcome in a file, by the name of its sample, the hash of its texts, and the device."""
-
-    name: str
-    sha256: str
-    device: str
-    status: Status
-    reason: str
-    speedup: float | None = None
-    grade: str = ""
-    failed: Mapping[str, str] | None = None
-    unavailable: Mapping[str, str] | None = None
-    took_s: float = 0.0
-
-
 @dataclass
 class SelfTest:
-    """A test of the judge on *samples*, for *budget_s* seconds; outcomes are kept in *file*."""
+    """A test of the judge on *samples*, for *budget_s* seconds; outcomes are kept in *file*.
+
+    `able` are the samples for the device, once the test has run.
+    """
 
     samples: Sequence[Sample]
     settings: Settings
     say: Callable[[str], None]
     budget_s: float = float("inf")
     file: Path | None = None
+    able: Sequence[Sample] = ()
+    _device: str = "cpu"
     _ends: float = float("inf")
 
     def run(self) -> list[Outcome]:
@@ -87,104 +93,107 @@ class SelfTest:
         Raises: CannotMeasure, UsageError.
         """
         self._ends = time.monotonic() + self.budget_s
-        mine = [s for s in self.samples if s.runs_on(self.settings.may_use_gpu)]
-        outcomes = list(self._kept(mine))
-        done = {outcome.sample.name for outcome in outcomes}
-        left = [sample for sample in mine if sample.name not in done]
+        kept = self._kept()
         with serving(self.settings) as server:
+            self._device = self._opened(server)
+            self.able = [s for s in self.samples if s.runs_on(self._device != "cpu")]
+            bases = {sample.name: self._basis(sample) for sample in self.able}
+            outcomes = [one for one in kept.values() if bases.get(one.name) == one.basis]
+            done = {outcome.name for outcome in outcomes}
+            left = [sample for sample in self.able if sample.name not in done]
             for group in _groups(left):
                 if time.monotonic() < self._ends:
                     outcomes += self._judge_group(group, server)
         return outcomes
 
-    def _kept(self, samples: Sequence[Sample]) -> Iterator[Outcome]:
-        """Yield the outcomes in the file. Raises: UsageError."""
-        if self.file is None or not self.file.exists():
-            return
-        known: dict[str, Kept] = {}
-        for line in self.file.read_text(encoding="utf-8").splitlines():
-            try:
-                kept = decode(line, Kept)
-            except ValueError:
-                hint = "give another file, or delete it"
-                raise UsageError(f"{self.file} holds no outcomes of the judge", hint) from None
-            known[kept.name] = kept
-        for sample in samples:
-            one = known.get(sample.name)
-            if one is None or one.status == "inconclusive":
-                continue
-            if (one.sha256, one.device) == (sample.sha256(), self.settings.device):
-                yield Outcome(
-                    sample,
-                    one.status,
-                    one.reason,
-                    one.speedup,
-                    one.grade,
-                    one.failed,
-                    one.unavailable,
-                    one.took_s,
-                )
+    def _opened(self, server: ForkServer | None) -> str:
+        """Return the name of the GPU that the workers open, or `cpu`. Raises: CannotMeasure."""
+        if not may_have_gpu(self.settings.device):
+            return "cpu"
+        with self._clerk(self.samples[0], server) as (clerk, _):
+            opened = clerk.load().opened
+        return opened.device.name if opened and opened.device.kind != "cpu" else "cpu"
+
+    def _basis(self, sample: Sample) -> Basis:
+        isolation = self.settings.isolation
+        return Basis(sample.sha256(), gpuperf.__version__, isolation, self._device)
+
+    def _kept(self) -> dict[tuple[str, Basis | None], Outcome]:
+        """Return the decided outcomes in the file, which is made if there is none.
+
+        Raises: UsageError.
+        """
+        if self.file is None:
+            return {}
+        hint = "give another file, or delete it"
+        try:
+            self.file.parent.mkdir(parents=True, exist_ok=True)
+            self.file.touch()
+            lines = read_regular(self.file, LARGEST).decode().splitlines()
+            with self.file.open("ab"):
+                known = [decode(line, Outcome) for line in lines]
+        except OSError as error:
+            raise UsageError(f"{self.file} cannot keep outcomes: {error.strerror}", hint) from None
+        except ValueError:
+            raise UsageError(f"{self.file} holds no outcomes of the judge", hint) from None
+        return {(one.name, one.basis): one for one in known if one.status != "inconclusive"}
 
     def _keep(self, outcome: Outcome) -> None:
-        if self.file is None:
-            return
-        kept = Kept(
-            outcome.sample.name,
-            outcome.sample.sha256(),
-            self.settings.device,
-            outcome.status,
-            outcome.reason,
-            outcome.speedup,
-            outcome.grade,
-            outcome.failed,
-            outcome.unavailable,
-            outcome.took_s,
-        )
-        self.file.parent.mkdir(parents=True, exist_ok=True)
-        with self.file.open("ab") as file:
-            file.write(encode(kept) + b"\n")
+        if self.file is not None:
+            with self.file.open("ab") as file:
+                file.write(encode(outcome) + b"\n")
+
+    @contextmanager
+    def _clerk(self, sample: Sample, server: ForkServer | None) -> Iterator[tuple[Clerk, Path]]:
+        """Provide a clerk for the task of *sample*, and the folder of its copy."""
+        folder = Path(tempfile.mkdtemp(prefix="gpuperf-selftest-"))
+        try:
+            reference = folder / f"{sample.task}.py"
+            reference.write_text(sample.texts()[0], encoding="utf-8")
+            source = read_task(reference, "kernelbench", 1)
+            with Clerk(source, source.cases[0], self.settings, server) as clerk:
+                yield clerk, folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
 
     def _judge_group(self, group: Sequence[Sample], server: ForkServer | None) -> list[Outcome]:
         """Judge samples of one task, on copies of all files."""
         outcomes: list[Outcome] = []
         left = list(group)
         while left and time.monotonic() < self._ends:
-            folder = Path(tempfile.mkdtemp(prefix="gpuperf-selftest-"))
-            try:
-                reference = folder / f"{left[0].task}.py"
-                reference.write_text(left[0].texts()[0], encoding="utf-8")
-                source = read_task(reference, "kernelbench", 1)
-                with Clerk(source, source.cases[0], self.settings, server) as clerk:
-                    while left and time.monotonic() < self._ends:
-                        outcome = self._judge(clerk, left.pop(0), folder)
-                        outcomes.append(outcome)
-                        self._keep(outcome)
-                        self.say(f"{outcome.sample.name}: {outcome.status}")
-                        if outcome.status == "inconclusive" or clerk.is_spoiled():
-                            break
-            finally:
-                shutil.rmtree(folder, ignore_errors=True)
+            with self._clerk(left[0], server) as (clerk, folder):
+                while left and time.monotonic() < self._ends:
+                    outcome = self._judge(clerk, left.pop(0), folder)
+                    outcomes.append(outcome)
+                    self._keep(outcome)
+                    self.say(f"{outcome.name}: {outcome.status}")
+                    if outcome.status == "inconclusive" or clerk.is_spoiled():
+                        break
         return outcomes
 
     def _judge(self, clerk: Clerk, sample: Sample, folder: Path) -> Outcome:
         began = time.monotonic()
         copy = folder / f"submitted_{sample.name}.py"
         copy.write_text(sample.texts()[1], encoding="utf-8")
+        family = sample.summary.partition(":")[0] if sample.kind == "cheat" else ""
+        named = Outcome(
+            sample.name, sample.kind, family, "inconclusive", "", basis=self._basis(sample)
+        )
         try:
             evidence = clerk.judge(Submission(str(copy), name=copy.name))
         except CannotMeasure as error:  # the sample may have harmed the other workers
             took_s = time.monotonic() - began
-            return Outcome(sample, "inconclusive", str(error)[:LONGEST], took_s=took_s)
+            return replace(named, reason=str(error)[:LONGEST], took_s=took_s)
         judged = judge_case(evidence)
-        return Outcome(
-            sample,
-            judged.status,
-            judged.reason[:LONGEST],
-            judged.score.speedup if judged.score else None,
-            evidence.grade,
-            _sentences(judged, "failed"),
-            _sentences(judged, "unavailable"),
-            round(time.monotonic() - began, 3),
+        return replace(
+            named,
+            status=judged.status,
+            reason=judged.reason[:LONGEST],
+            speedup=judged.score.speedup if judged.score else None,
+            grade=evidence.grade,
+            failed=_sentences(judged, "failed"),
+            unavailable=_sentences(judged, "unavailable"),
+            took_s=round(time.monotonic() - began, 3),
         )
 
 
@@ -207,10 +216,9 @@ def rates_table(outcomes: Sequence[Outcome], skipped: int, left: int = 0) -> Tab
 
     *skipped* samples need another device, and for *left* there was no time.
     """
-    order = sorted(outcomes, key=lambda o: (not o.mistaken, o.sample.kind, o.sample.name))
+    order = sorted(outcomes, key=lambda o: (not o.mistaken, o.kind, o.name))
     cells = [
-        (o.status, o.sample.kind, o.sample.name, f"{o.speedup:.3g}×" if o.speedup else "", o.grade)
-        for o in order
+        (o.status, o.kind, o.name, f"{o.speedup:.3g}×" if o.speedup else "", o.grade) for o in order
     ]
     heads = (
         Column("status", left=True),
@@ -235,29 +243,18 @@ def rates_table(outcomes: Sequence[Outcome], skipped: int, left: int = 0) -> Tab
         tuple(columns),
         details=details,
         notes=notes_of(*notes),
-        rows=[json.loads(encode(_row(outcome))) for outcome in order],
+        rows=[_row(outcome) for outcome in order],
     )
 
 
 def _row(outcome: Outcome) -> dict[str, object]:
-    sample = outcome.sample
-    return {
-        "submission": sample.name,
-        "kind": sample.kind,
-        "family": sample.summary.partition(":")[0] if sample.kind == "cheat" else "",
-        "status": outcome.status,
-        "reason": outcome.reason,
-        "speedup": outcome.speedup,
-        "grade": outcome.grade,
-        "failed": outcome.failed or {},
-        "unavailable": outcome.unavailable or {},
-        "took_s": outcome.took_s,
-    }
+    row = to_builtins(outcome)
+    return {"submission": row.pop("name"), **{k: v for k, v in row.items() if k != "basis"}}
 
 
 def _rate(outcomes: Sequence[Outcome], kind: Kind, what: str) -> str:
     """Return a sentence with the rate of mistakes on one *kind*, and its exact 95 % bound."""
-    own = [o for o in outcomes if o.sample.kind == kind]
+    own = [o for o in outcomes if o.kind == kind]
     if not own:
         return f"no {kind} submission was judged"
     wrong = sum(o.mistaken for o in own)

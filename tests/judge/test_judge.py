@@ -10,7 +10,7 @@ import pytest
 from command_line import SAXPY, CommandLine
 
 from gpuperf.judge.clerk import Clerk
-from gpuperf.judge.corpus import Sample, read_corpus
+from gpuperf.judge.corpus import read_corpus
 from gpuperf.judge.reading import read_task
 from gpuperf.judge.rule import judge_case
 from gpuperf.judge.selftest import ACCUSED, Outcome, rates_table
@@ -238,12 +238,10 @@ def test_the_corpus_has_every_family() -> None:
 
 
 def test_the_rates_have_exact_bounds() -> None:
-    cheat = Sample(Path("x.py"), "cheat", "matmul", "cpu", "C1: zeros")
-    honest = Sample(Path("y.py"), "honest", "matmul", "cpu", "")
     outcomes = [
-        *(Outcome(cheat, "wrong", "") for _ in range(59)),
-        Outcome(honest, "suspect", "it burns"),
-        *(Outcome(honest, "valid", "", 1.0) for _ in range(9)),
+        *(Outcome("x", "cheat", "C1", "wrong", "") for _ in range(59)),
+        Outcome("y", "honest", "", "suspect", "it burns"),
+        *(Outcome("y", "honest", "", "valid", "", 1.0) for _ in range(9)),
     ]
     text = render([rates_table(outcomes, 4, 7)], "table")
     assert "0 of 59 cheats were valid (rate ≤ 4.95 % with 95 % confidence)" in text
