@@ -149,17 +149,6 @@ class Seat:
         if not all(math.isfinite(claim) and claim >= 0 for claim in done.claims):
             raise Ended("crashed", "its process claims times that are no times")
 
-    def idle(self, seconds: float, process: int) -> IdleTime:
-        """Let the seat run without a request, and observe what it computes after `SETTLE_S`: the
-        threads of a library may spin for a while before they sleep."""
-        with self._running():
-            time.sleep(SETTLE_S)
-            before, began = tree.cpu_seconds(self.connection.guard), time.perf_counter()
-            time.sleep(seconds)
-        passed = time.perf_counter() - began
-        cpu_s = tree.cpu_seconds(self.connection.guard) - before
-        return IdleTime(process, self.side, passed, max(0.0, cpu_s))
-
     def read(self, place: Place, most: int, aliases: bool) -> tuple[TensorSpec, bytes]:
         """Return a tensor of a result, of *most* bytes, out of the stopped process's memory.
 
@@ -234,6 +223,24 @@ class Seat:
     def close(self) -> None:
         """End the process and all its descendants."""
         self.connection.kill()
+
+
+def idle(seats: Sequence[Seat], seconds: float, process: int) -> list[IdleTime]:
+    """Let all *seats* run without a request, and observe what each computes after `SETTLE_S`: the
+    threads of a library may spin for a while before they sleep."""
+    guards = [seat.connection.guard for seat in seats]
+    with contextlib.ExitStack() as running:
+        for seat in seats:
+            running.enter_context(seat._running())
+        time.sleep(SETTLE_S)
+        before, began = [tree.cpu_seconds(guard) for guard in guards], time.perf_counter()
+        time.sleep(seconds)
+    passed = time.perf_counter() - began
+    after = [tree.cpu_seconds(guard) for guard in guards]
+    return [
+        IdleTime(process, seat.side, passed, max(0.0, then - now))
+        for seat, now, then in zip(seats, before, after, strict=True)
+    ]
 
 
 class Refusal(Exception):

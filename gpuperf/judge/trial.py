@@ -23,7 +23,7 @@ from gpuperf.judge.evidence import (
 from gpuperf.judge.plan import Plan, Round
 from gpuperf.judge.protocol import Check, Checked, Fill, Loaded, Place, TensorSpec
 from gpuperf.judge.score import score_of
-from gpuperf.judge.seat import Ended, Refusal, Returned, Seat, ask
+from gpuperf.judge.seat import Ended, Refusal, Returned, Seat, ask, idle
 from gpuperf.judge.task import Side
 from gpuperf.run.connection import LocalConnection
 
@@ -264,8 +264,8 @@ class Trial:
         return replace(audit, process=self.process, window=self._rounds, timed=each.timed)
 
     def _pause(self) -> None:
-        for seat in (self.bench.seat, self.bench.references[0]):
-            self._idles.append(seat.idle(IDLE_S, self.process))
+        seats = (self.bench.references[0], self.bench.seat)
+        self._idles += idle(seats, IDLE_S, self.process)
 
     def _ask_answers(self, request: Any) -> object:
         try:

@@ -13,6 +13,16 @@ import torch
 NOMINAL = "nominal"
 
 
+def seed_all(seed: int) -> None:
+    """Seed torch's generators that tasks draw from, as `torch.manual_seed`.
+
+    Without a GPU that one formats its callers' stack three times, which takes longer than to draw.
+    """
+    torch.default_generator.manual_seed(seed)
+    if torch.cuda.is_initialized():
+        torch.cuda.manual_seed_all(seed)
+
+
 def _scale(values: torch.Tensor, generator: torch.Generator) -> None:
     """Scale all elements by one factor from 1/8 to 8."""
     values.mul_(2.0 ** (6 * torch.rand((), generator=generator, dtype=torch.float64).item() - 3))

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from gpuperf.errors import WorkloadError
+from gpuperf.judge.inside.draws import seed_all
 from gpuperf.judge.inside.problem import Bind, Builder, Problem, compiled_for, on_device
 from gpuperf.judge.task import Side, Submission, TaskCase, TaskSource
 from gpuperf.measure.registry import load_module
@@ -26,7 +27,7 @@ def problem(task: TaskSource, case: TaskCase, seed: int, device: torch.device) -
     checker = getattr(module, "check_implementation", None)
 
     def make(seed: int) -> Sequence[Any]:
-        torch.manual_seed(seed)
+        seed_all(seed)
         drawn = {"seed": seed % 2**31} if "seed" in names else {}
         return [on_device(generate(**{**case.values, **drawn}), device)]
 

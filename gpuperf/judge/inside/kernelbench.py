@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from gpuperf.errors import WorkloadError
+from gpuperf.judge.inside.draws import seed_all
 from gpuperf.judge.inside.problem import Bind, Builder, Problem, compiled_for, on_device, widened
 from gpuperf.judge.task import Side, Submission, TaskCase, TaskSource
 from gpuperf.measure.registry import load_module
@@ -30,7 +31,7 @@ def problem(task: TaskSource, case: TaskCase, seed: int, device: torch.device) -
     wide = copy.deepcopy(model).double()
 
     def make(seed: int) -> Sequence[Any]:
-        torch.manual_seed(seed)
+        seed_all(seed)
         with device:  # large inputs are drawn fast there
             return list(on_device(get_inputs(), device))
 
