@@ -59,14 +59,15 @@ def prepare() -> None:
     from fast_interpreter import remember_lookups
 
     from gpuperf.measure.registry import load_source
-    from gpuperf.run import launcher
+    from gpuperf.run import launcher, starting
 
     remember_lookups()
     load_source("gpuperf.kernels")
     os.environ.pop(INTERPRET, None)  # not for what the tests start
     if alone:
         forks.serve()
-        launcher.subprocess = forks  # type: ignore[attr-defined]
+        for module in (launcher, starting):
+            module.subprocess = forks  # type: ignore[attr-defined]
 
 
 def starts_others() -> bool:

@@ -96,7 +96,8 @@ def _import_all() -> Names:
     for module in pkgutil.walk_packages(package.__path__, "gpuperf."):
         if module.name not in forks.MODULES and not module.name.endswith("__main__"):
             importlib.import_module(module.name)
-    sys.modules["gpuperf.run.launcher"].subprocess = forks  # type: ignore[attr-defined]
+    for name in forks.STARTERS:
+        sys.modules[name].subprocess = forks  # type: ignore[attr-defined]
     sys.modules[WALL].last_level_cache_bytes = lambda: SMALL_CACHE  # type: ignore[attr-defined]
     torch = torch_modules()
     importlib.import_module("torch._inductor.config")

@@ -37,9 +37,10 @@ MAIN = "from gpuperf.app import main; main()"
 MODULES = (
     "gpuperf",
     "gpuperf.measure.fork_server",
-    "gpuperf.measure.worker",
+    "gpuperf.measure.spawned",
     "gpuperf.profile.inside.program",
 )
+STARTERS = ("gpuperf.run.launcher", "gpuperf.run.starting")  # modules that start processes
 MEASURE = Path(__file__).parents[1] / "gpuperf" / "measure"
 GUARD, BOOTSTRAP = str(MEASURE / "guard.py"), str(MEASURE / "bootstrap.py")
 SERVER = Path(__file__).with_name("fork_server.py")

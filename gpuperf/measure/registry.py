@@ -8,6 +8,7 @@ names is collected, without registration.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
 import os
@@ -61,6 +62,24 @@ def load_all(source: str) -> Loaded:
             f"{source} holds no Workload", "end the file with a `Workload(...)` value"
         )
     return loaded
+
+
+def find_builtin(source: str, name: str) -> Workload | None:
+    """Return the workload *name* of the package *source*, without its other modules.
+
+    None for other sources, and where no module that has the quoted name defines it.
+    """
+    if source not in BUILTIN:
+        return None
+    for folder in importlib.import_module(source).__path__:
+        for path in sorted(Path(folder).glob("[!_]*.py")):
+            if f'"{name}"' not in path.read_text(encoding="utf-8"):
+                continue
+            with contextlib.suppress(Exception):  # `load_all` reports it
+                found = _collect(importlib.import_module(f"{source}.{path.stem}"), path.stem)
+                if name in found.workloads:
+                    return found.workloads[name]
+    return None
 
 
 def _load(source: str) -> Loaded:

@@ -1,4 +1,4 @@
-"""Load workloads and measure cases in a separate process: `python -P -m gpuperf.measure.worker`.
+"""Load workloads and measure cases in a separate process, which `spawned` or `fork_server` begins.
 
 The worker exchanges messages of `gpuperf.model.protocol` over two file descriptors of its own, is
 killed when its parent ends, and exits when its device has failed: a lost CUDA context cannot be
@@ -40,7 +40,7 @@ from gpuperf.measure.pipe import Pipe, die_with_parent, end_child_on_return
 from gpuperf.measure.prediction import predict
 from gpuperf.measure.rebuilt import time_target
 from gpuperf.measure.recording.work import recorder_name
-from gpuperf.measure.registry import Loaded, load_all
+from gpuperf.measure.registry import Loaded, find_builtin, load_all
 from gpuperf.measure.stopwatch import Stopwatch, open_stopwatch
 from gpuperf.measure.telemetry import Meter, open_meter
 from gpuperf.measure.timer_comparison import open_timer_comparison
@@ -50,6 +50,7 @@ from gpuperf.measure.warmup import warm_call
 from gpuperf.model import protocol
 from gpuperf.model.contract import Fingerprint, TimerName
 from gpuperf.model.record import Started
+from gpuperf.model.workload import Case, Workload
 
 DEVICE_LOST = 70  # exit code after the device failed in a case
 
@@ -70,6 +71,7 @@ class Worker:
         self._timers: set[TimerName] = set()
         self._forecast = Forecast()
         self._sources: dict[str, Loaded] = {}
+        self._workloads: dict[tuple[str, str], Workload | None] = {}
 
     def send(self, message: protocol.FromWorker) -> None:
         """Send *message* to the supervisor; a forked child of the worker exits instead."""
@@ -136,6 +138,14 @@ class Worker:
             self._sources[source] = load_all(source)
         return self._sources[source]
 
+    def _workload(self, case: Case) -> Workload | None:
+        """Return the workload of *case*; of gpuperf's own files, only one is imported."""
+        key = case.source, case.op
+        if key not in self._workloads:
+            found = find_builtin(*key) or self._load(case.source).workloads.get(case.op)
+            self._workloads[key] = found
+        return self._workloads[key]
+
     def _describe(self, source: str) -> None:
         loaded = self._load(source)
         workloads = tuple(w.describe(source) for w in loaded.workloads.values())
@@ -154,8 +164,8 @@ class Worker:
 
     def _measure(self, request: protocol.Measure) -> protocol.Measured:
         device, meter, isolation = self._opened()
-        workloads = self._load(request.case.source).workloads
-        if request.case.op not in workloads:
+        workload = self._workload(request.case)
+        if workload is None:
             raise WorkloadError(f"{request.case.source} holds no workload {request.case.op!r}")
         name = request.contract.timer
         fresh = name not in self._timers
@@ -174,7 +184,6 @@ class Worker:
             request.quantity,
             self._energy_meter() if request.energy else None,
         )
-        workload = workloads[request.case.op]
         isolation.begin(fresh_timer=fresh)
         try:
             record = bench.measure(
@@ -219,7 +228,7 @@ class Worker:
             device, open_stopwatch(request.contract.timer, device.torch), meter, self._fingerprint
         )
         for index, case in enumerate(request.cases):
-            workload = self._load(case.source).workloads.get(case.op)
+            workload = self._workload(case)
             if workload is not None and bench.can_begin(workload, case, request.contract):
                 yield index
 
@@ -310,7 +319,3 @@ def main(arguments: list[str] | None = None) -> int:
             worker.send(protocol.Failed("device-lost", str(lost)))
             os._exit(DEVICE_LOST)  # an orderly exit would wait for the dead context
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -7,14 +7,12 @@ keep the pipe open.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import secrets
 import select
 import signal
 import socket
 import subprocess
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,13 +22,13 @@ import msgspec
 
 from gpuperf.model.codec import decode
 from gpuperf.model.protocol import FromWorker, ToWorker
+from gpuperf.run.starting import END_S, Pipes
 
 POLL_S = 0.05  # longest delay in seconds before the death of a worker is detected
 LOG_TAIL = 2000  # characters that a dead worker printed last
 LONGEST_LOG = 16 << 20  # bytes that a worker printed, before they are discarded
 LONGEST_LINE = 256 << 20  # bytes of a message: the largest are traces of long programs
 DEAF_S = 60.0  # seconds for which a worker may leave a request unread
-END_S = 10.0  # seconds for a guard to end its worker and all descendants
 
 
 class Connection(Protocol):
@@ -94,33 +92,6 @@ class Process(Protocol):
         """Kill the process with its group, and wait for its end."""
 
 
-@dataclass
-class SpawnedProcess:
-    """A child of this process, which leads a group of its own."""
-
-    child: subprocess.Popen[bytes]
-    control: socket.socket | None = None
-
-    @property
-    def pid(self) -> int:
-        """Return the number of the process."""
-        return self.child.pid
-
-    def poll(self) -> int | None:
-        """Return the exit code, a signal below 0; None while the process lives."""
-        return self.child.poll()
-
-    def wait(self, timeout_s: float | None = None) -> int:
-        """Wait for the exit code. Raises: subprocess.TimeoutExpired."""
-        return self.child.wait(timeout_s)
-
-    def kill(self) -> None:
-        """Kill the group, even if its leader is dead, since other members may live on."""
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.pid, signal.SIGKILL)
-        self.child.wait()
-
-
 @dataclass(frozen=True)
 class _Report:
     """A guard's last line: the worker's exit code (a signal below 0), and, if the guard killed it
@@ -138,30 +109,30 @@ class LocalConnection:
 
     name = "the worker"
 
-    def __init__(self, begin: Callable[[Ends], Process], messages: Any = FromWorker) -> None:
-        """Start the process by *begin*, which gives it its ends of the pipes.
+    def __init__(
+        self,
+        begin: Callable[[Ends], Process],
+        messages: Any = FromWorker,
+        pipes: Pipes | None = None,
+    ) -> None:
+        """Start the process by *begin*, which gives it its ends of the *pipes*, or of new ones.
 
         The process sends *messages* of this type.
         """
         self._messages = messages
-        self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed in kill()
-        # Writes go to the end of the log, also after `_shorten_log` has emptied it.
-        fcntl.fcntl(self._log, fcntl.F_SETFL, os.O_APPEND)
         self._buffer, self._searched = bytearray(), 0
         self._token = secrets.token_hex(8).encode()
         self._report: _Report | None = None
-        theirs_in, self._requests = os.pipe()
-        self._replies, theirs_out = os.pipe()
+        self._pipes = pipes or Pipes()
+        self._requests, self._replies = self._pipes.requests, self._pipes.replies
+        self._log = self._pipes.log
         try:
-            self._process = begin(Ends(theirs_in, theirs_out, self._log))
+            self._process = begin(Ends(*self._pipes.theirs, self._log))
         except BaseException:
-            for descriptor in (self._requests, self._replies):
-                os.close(descriptor)
-            self._log.close()
+            self._pipes.close()
             raise
         finally:
-            for descriptor in (theirs_in, theirs_out):
-                os.close(descriptor)
+            self._pipes.hand_over()
         os.set_blocking(self._replies, False)
         os.set_blocking(self._requests, False)
         with contextlib.suppress(BrokenPipeError):  # `death` says how it ended
@@ -293,6 +264,4 @@ class LocalConnection:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(END_S)
         self._process.kill()
-        for descriptor in (self._requests, self._replies):
-            os.close(descriptor)
-        self._log.close()
+        self._pipes.close()

@@ -30,8 +30,9 @@ from gpuperf.choices import KEPT, PREFERRED
 from gpuperf.errors import CannotMeasure, UnknownName
 from gpuperf.model.protocol import Fork, Forked, Ready
 from gpuperf.model.record import Started
-from gpuperf.run.connection import Ends, LocalConnection, SpawnedProcess
-from gpuperf.run.launcher import WORKER, Launcher, LocalLauncher, Place, start_fork_server
+from gpuperf.run.connection import Ends, LocalConnection
+from gpuperf.run.launcher import Launcher, LocalLauncher, Place, start_fork_server
+from gpuperf.run.starting import WORKER, SpawnedProcess
 
 WAY = "GPUPERF_PROCESSES"
 CPU_WAY: Started = "spawned"

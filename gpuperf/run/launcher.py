@@ -10,7 +10,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -20,11 +19,8 @@ from pathlib import Path
 from typing import IO, Any, Protocol
 
 from gpuperf.model.protocol import FromWorker
-from gpuperf.run.connection import Connection, Ends, LocalConnection, SpawnedProcess
-
-MEASURE = Path(__file__).parents[1] / "measure"
-GUARD = str(MEASURE / "guard.py")
-WORKER = "gpuperf.measure.worker"
+from gpuperf.run.connection import Connection, Ends, LocalConnection
+from gpuperf.run.starting import MEASURE, WORKER, SpawnedProcess, start_guarded, taken, worker_here
 
 
 class Launcher(Protocol):
@@ -97,7 +93,11 @@ class LocalLauncher:
     messages: Any = FromWorker
 
     def start(self) -> LocalConnection:
-        """Start a worker in a new session."""
+        """Start a worker in a new session, or take the one that the command line has begun."""
+        begun = taken() if self == LocalLauncher() else None
+        if begun is not None:
+            pipes, process = begun
+            return LocalConnection(lambda ends: process, self.messages, pipes)
         return LocalConnection(partial(_start_guard, self), self.messages)
 
 
@@ -111,32 +111,21 @@ def start_program(stdout: int) -> LocalConnection:
 
 def worker_command(place: Place | None, module: str = WORKER) -> list[str]:
     """Return the command that runs *module* at *place*."""
-    return place.command(module) if place else [sys.executable, "-P", "-m", module]
+    return place.command(module) if place else worker_here(module)
 
 
 def _start_guard(launcher: LocalLauncher, ends: Ends) -> SpawnedProcess:
     """Start a guard, which starts the worker."""
     place = launcher.place
-    pipes = (ends.requests, ends.replies)
-    named = [f"--requests={ends.requests}", f"--replies={ends.replies}"]
     ahead = ["--ahead"] if launcher.ahead else []
-    command = [*worker_command(place, launcher.module), *ahead, *named]
-    output = sys.stderr if launcher.debug else ends.log
-    ours, theirs = socket.socketpair()
-    with theirs:
-        passed = ",".join(map(str, pipes))
-        arguments = [theirs.fileno(), os.getpid(), launcher.memory_bytes, passed]
-        process = subprocess.Popen(
-            [sys.executable, "-I", "-S", GUARD, *map(str, arguments), *command],
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            pass_fds=(theirs.fileno(), *pipes),
-            start_new_session=True,
-            cwd=place.folder if place else launcher.folder,
-            env=_environment(launcher),
-        )
-    return SpawnedProcess(process, ours)
+    return start_guarded(
+        [*worker_command(place, launcher.module), *ahead],
+        (ends.requests, ends.replies),
+        sys.stderr if launcher.debug else ends.log,
+        launcher.memory_bytes,
+        place.folder if place else launcher.folder,
+        _environment(launcher),
+    )
 
 
 def _environment(launcher: LocalLauncher) -> dict[str, str] | None:

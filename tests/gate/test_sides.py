@@ -154,7 +154,7 @@ def test_a_side_that_imports_another_copy_is_refused(project: Path, tmp_path: Pa
 
 def test_a_place_is_said_in_one_argument_and_needs_nothing_installed() -> None:
     place = Place(python=sys.executable, paths=("/a",), kernels="/k/ops")
-    command = place.command("gpuperf.measure.worker")
+    command = place.command("gpuperf.measure.spawned")
     assert command[:2] == [sys.executable, "-P"]
     asked = json.loads(command[3])
     assert asked["packages"]["gpuperf.kernels"] == "/k/ops"
