@@ -6,7 +6,6 @@ answers, a seat of the reference, and a seat of each submission, which runs whil
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 import tempfile
@@ -17,10 +16,9 @@ from pathlib import Path
 from types import TracebackType
 
 from gpuperf.errors import CannotMeasure
-from gpuperf.files import read_regular
 from gpuperf.judge import tree
 from gpuperf.judge.device_trial import result_bytes
-from gpuperf.judge.ending import failed, fault_of_task, make_file
+from gpuperf.judge.ending import failed, fault_of_task, make_file, placed, sha256_of
 from gpuperf.judge.environment import worker_environment
 from gpuperf.judge.evidence import CaseEvidence, Counted, Hardware, Restrictions
 from gpuperf.judge.plan import most_audits, slot_count
@@ -55,7 +53,6 @@ from gpuperf.judge.trial import Bench, Trial
 from gpuperf.run.connection import LocalConnection
 from gpuperf.run.forking import ForkServer
 
-LARGEST = 16 << 20  # bytes of a reference
 MEMORY_FILES = Path("/dev/shm")
 RESULTS_OF_REFERENCES = "results-of-references"
 PAGE = 4096
@@ -120,7 +117,7 @@ class Clerk:
                 self.settings.debug,
                 self.server,
             )
-            self._sha = self._sha256()
+            self._sha = sha256_of(self.task.reference)
             self._seed = int.from_bytes(os.urandom(4))
             try:
                 ask(self._answers, None, START_S)
@@ -158,7 +155,7 @@ class Clerk:
         if self._uncompiled:
             note = f"torch.compile of the reference is not timed: {self._uncompiled}"
             evidence = replace(evidence, notes=(*evidence.notes, note))
-        if self._sha256() != self._sha:
+        if sha256_of(self.task.reference) != self._sha:
             evidence = replace(evidence, edited="the reference's file changed while it was judged")
         return evidence
 
@@ -168,19 +165,12 @@ class Clerk:
         if self._loaded is None:
             return False
         dead = any(worker.death() is not None for worker in self._workers())
-        return dead or self._orphaned or self._sha256() != self._sha
+        return dead or self._orphaned or sha256_of(self.task.reference) != self._sha
 
     def _workers(self) -> list[LocalConnection]:
         """Return the workers that serve all submissions."""
         seats = [seat.connection for seat in self._references.values()]
         return [*seats, self._answers] if self._answers else seats
-
-    def _sha256(self) -> str:
-        try:
-            data = read_regular(self.task.reference, LARGEST)
-        except OSError:
-            return ""
-        return hashlib.sha256(data).hexdigest()
 
     def _add_process(
         self, evidence: CaseEvidence, submission: Submission, process: int
@@ -208,7 +198,7 @@ class Clerk:
                 Path(shared.results),
                 loaded,
                 self._slot_count(),
-                self._placed(evidence.hardware),
+                placed(evidence.hardware, self._staged),
                 self._counted,
             )
             trial = Trial(bench, process, secret, self.settings.deadline_s)
@@ -241,13 +231,6 @@ class Clerk:
             result_bytes=float(sum(spec.bytes for spec in loaded.results)),
             probe_s=loaded.probe_s,
         )
-
-    def _placed(self, hardware: Hardware | None) -> Hardware | None:
-        """Return *hardware* with the way in which inputs reach the seats."""
-        if hardware is None or not self._staged:
-            return hardware
-        missing = {**hardware.missing, "withdrawal": self._staged[:300]}
-        return replace(hardware, inputs="staged", missing=missing)
 
     def _slot_count(self) -> int:
         loaded = self.load()

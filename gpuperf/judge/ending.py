@@ -1,7 +1,8 @@
-"""Say how the workers of a clerk ended, and make the files that they share."""
+"""Say how the workers of a clerk ended, and make and hash the files that they share."""
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 from collections.abc import Mapping
@@ -10,9 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from gpuperf.errors import CannotMeasure, WorkloadError
-from gpuperf.judge.evidence import CaseEvidence, Failure
+from gpuperf.files import read_regular
+from gpuperf.judge.evidence import CaseEvidence, Failure, Hardware
 from gpuperf.judge.seat import Ended
 
+LARGEST = 16 << 20  # bytes of a reference
 SPARE = 4  # times the bytes of all slots that must be free there
 
 
@@ -24,6 +27,23 @@ def make_file(path: Path, size: int) -> None:
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
     os.truncate(handle, size)
     os.close(handle)
+
+
+def sha256_of(path: str) -> str:
+    """Return the SHA-256 of the file *path*; empty if it cannot be read."""
+    try:
+        return hashlib.sha256(read_regular(path, LARGEST)).hexdigest()
+    except OSError:
+        return ""
+
+
+def placed(hardware: Hardware | None, staged: str) -> Hardware | None:
+    """Return *hardware* with the way in which inputs reach the seats: *staged* is the reason why
+    the device shares no memory."""
+    if hardware is None or not staged:
+        return hardware
+    missing = {**hardware.missing, "withdrawal": staged[:300]}
+    return replace(hardware, inputs="staged", missing=missing)
 
 
 def failed(evidence: CaseEvidence, ended: Ended, error: Failure) -> CaseEvidence:

@@ -144,13 +144,13 @@ def end_orphans(known: Set[int]) -> bool:
 
     A zombie keeps its children until its last thread has ended, so zombies are reaped too.
     """
-    end, found = time.monotonic() + STOP_S, False
+    end, orphaned = time.monotonic() + STOP_S, False
     while (orphans := own_children() - known) and time.monotonic() < end:
-        found = True
+        orphaned = True
         below = (process.pid for orphan in orphans for process in processes_below(orphan))
         for pid in (*orphans, *below):
             _signal(pid, signal.SIGKILL)
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(pid, os.WNOHANG)
         time.sleep(PAUSE_S)
-    return found
+    return orphaned
