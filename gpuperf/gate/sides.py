@@ -143,7 +143,7 @@ def _checked_out(label: Label, name: str, commit: str, folder: Path) -> Side:
         folder=str(root),
         paths=tuple(paths),
         kernels=str(root / "kernels" / "ops") if is_gpuperf(root) else "",
-        environment=_caches(folder / "caches", label),
+        environment=_caches(folder / "caches", label, together=not own.exists()),
     )
     return Side(label, f"{name} ({commit[:10]})", place, commit)
 
@@ -158,18 +158,23 @@ def is_gpuperf(root: Path) -> bool:
     return isinstance(table, dict) and table.get("name") == "gpuperf"
 
 
-def _caches(folder: Path, label: Label) -> dict[str, str]:
+def _caches(folder: Path, label: Label, together: bool = False) -> dict[str, str]:
     """Return environment variables that give the side its own caches of compiled code and tuned
-    choices; the head prefers the choices of the base if they are as fast."""
+    choices; the head prefers the choices of the base if they are as fast.
+
+    Sides with one interpreter may have caches *together* whose keys are hashes of all that was
+    compiled: what the head has not changed is compiled once.
+    """
     at, base = folder.absolute() / label, folder.absolute() / "base"
+    shared = folder.absolute() if together else at
     preferred = {PREFERRED: str(base / "choices")} if label == "head" else {}
     return {
         **preferred,
         KEPT: str(at / "choices"),
-        "TRITON_CACHE_DIR": str(at / "triton"),
-        "TORCHINDUCTOR_CACHE_DIR": str(at / "inductor"),
+        "TRITON_CACHE_DIR": str(shared / "triton"),
+        "TORCHINDUCTOR_CACHE_DIR": str(shared / "inductor"),
         "TORCH_EXTENSIONS_DIR": str(at / "extensions"),
-        "CUDA_CACHE_PATH": str(at / "cuda"),
+        "CUDA_CACHE_PATH": str(shared / "cuda"),
     }
 
 
@@ -263,12 +268,16 @@ def refuse_foreign(side: Side, loaded: Mapping[str, str], repository: Path) -> i
     """Return how many of the modules *loaded* (name: file) come from the worktree of *side*.
 
     Raises: CannotMeasure if a module that the worktree has was loaded from elsewhere: the other
-    side, or an installed package, would be measured in its place.
+    side, or an installed package, would be measured in its place. Modules that a compiler wrote
+    into a cache of the side are no one's.
     """
     root = Path(side.place.folder).resolve()
     named = packages_of(side)
     own = {name for name, file in loaded.items() if Path(file).is_relative_to(root)}
+    caches = [Path(folder).resolve() for folder in side.place.environment.values()]
     for name, file in loaded.items():
+        if any(Path(file).is_relative_to(cache) for cache in caches):
+            continue
         # A module whose file the worktree has not was installed beside one of its packages.
         alone = name.split(".")[0] in named and not _also_in(root, name, file)
         if name not in own and (_inside(file, repository) or not alone):

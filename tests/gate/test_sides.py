@@ -122,6 +122,22 @@ def test_the_caches_of_the_sides_are_apart(tmp_path: Path) -> None:
     assert not set(base.place.environment.values()) & set(own.values())
 
 
+def test_worktrees_with_one_interpreter_compile_what_is_the_same_once(
+    project: Path, tmp_path: Path
+) -> None:
+    with worktrees(resolve("HEAD~1", "."), tmp_path / "gate", "", lambda text: None) as sides:
+        base, head = (side.place.environment for side in sides)
+        assert base["TRITON_CACHE_DIR"] == head["TRITON_CACHE_DIR"]
+        assert base["TORCH_EXTENSIONS_DIR"] != head["TORCH_EXTENSIONS_DIR"]
+        assert base[KEPT] != head[KEPT]
+
+
+def test_a_module_in_a_cache_of_the_gate_is_no_copy_of_the_project(project: Path) -> None:
+    with worktrees(resolve("HEAD~1", "."), project / "gate", "", lambda text: None) as sides:
+        launcher = Path(sides[0].place.environment["TRITON_CACHE_DIR"], "ABC", "cuda_utils.so")
+        assert refuse_foreign(sides[0], {"cuda_utils": str(launcher)}, project) == 0
+
+
 def test_a_worker_at_a_side_loads_that_sides_code_under_this_gpuperf(
     project: Path, tmp_path: Path
 ) -> None:
