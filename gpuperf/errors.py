@@ -63,7 +63,11 @@ class UnknownName(UsageError):
 
 
 def _guess(name: str, known: dict[str, str]) -> str:
-    """Return a guess at the name that was meant, or nothing if no known name is near enough."""
+    """Return a guess at the name that was meant, or nothing if no known name is near enough.
+
+    The hyphens of an option make it no nearer to another one.
+    """
+    name, known = name.lstrip("-"), {n.lstrip("-"): shown for n, shown in known.items()}
     starting = [n for n in known if name and n.startswith(name)]
     near = starting[:MOST_GUESSES] if len(starting) <= MOST_GUESSES else []
     near = near or [n for n in (SYNONYMS.get(name),) if n in known]

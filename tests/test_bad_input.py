@@ -130,6 +130,7 @@ SLIPS = [
     ((*MATMUL, "--dtype", ""), "no dtype ''"),
     ((*MATMUL, "--mm", "64"), "no option '--mm'; did you mean '--m'"),
     ((*MATMUL, "--formt", "json"), "no option '--formt'; did you mean '--format'"),
+    ((*MATMUL, "--html", "a.html"), "no option '--html'"),
     ((*MATMUL, "--format", "jsn"), "'jsn'"),
     ((*MATMUL, "--m"), "--m needs a value"),
     ((*MATMUL, "--m", "64", "--m", "128"), "--m is given twice"),

@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from gpuperf.errors import CannotMeasure
+from gpuperf.model.record import Run
 from gpuperf.run.plan import Conditions
 from gpuperf.verb import options as opt
 from gpuperf.verb.measuring import Request, measure_new, report
@@ -68,7 +70,26 @@ def compare(
     request = Request("compare", options, conditions, baseline=baseline, processes=processes)
     with options.supervisor(processes) as supervisor:
         outcome = measure_new(supervisor, request)
-    return report(outcome, options)
+    code = report(outcome, options)
+    refuse_uncompared(outcome.run)
+    return code
+
+
+def refuse_uncompared(run: Run) -> None:
+    """Raise CannotMeasure if *run* has several implementations, and no case has times of two."""
+    timed: dict[tuple[object, ...], set[str]] = {}
+    for record in run.records:
+        case = (record.case.op, *sorted(record.case.point.items()), record.contract)
+        names = timed.setdefault(case, set())
+        if record.status == "ok" and record.samples:
+            names.add(record.case.implementation)
+    planned = {case.implementation for case in run.header.plan}
+    if len(planned) > 1 and all(len(names) < 2 for names in timed.values()):
+        own = " or ".join(sorted(set().union(*timed.values())))
+        raise CannotMeasure(
+            f"nothing was compared: no case has times of two implementations, only {own}",
+            "the table says why the others have none",
+        )
 
 
 def _each(whole: Conditions, processes: int) -> Conditions:

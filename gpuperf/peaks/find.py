@@ -89,5 +89,5 @@ def _unknown(name: str, sm_count: int) -> str:
 def find_peaks(device: DeviceFacts, user: Peaks | None = None) -> tuple[Peaks | None, str]:
     """Return `resolve_peaks` for an opened device. A CPU has peaks only in a user's file."""
     if device.kind == "cpu" and user is None:
-        return None, "gpuperf has no data sheets of CPUs and uses measured roofs"
+        return None, "gpuperf has no data sheets of CPUs"
     return resolve_peaks(device.name, device.sm_count, user)

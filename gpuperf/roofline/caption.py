@@ -95,7 +95,10 @@ def roof_doubts(run: Run) -> Iterable[Note]:
     if header.peaks is not None and header.peaks_reason:
         yield "Roof", f"caution: {header.peaks_reason}"
     if header.peaks is None:
-        yield "Roof", f"data sheet unknown: {header.peaks_reason or 'no reason recorded'}"
+        # Older files said of a CPU's measured roofs that they are used, even where it had none.
+        reason = header.peaks_reason.removesuffix(" and uses measured roofs")
+        used = "; measured roofs are used" if header.ceilings else ""
+        yield "Roof", f"data sheet unknown: {reason or 'no reason recorded'}{used}"
     marks = [m for s, m in _SURENESS.items() if any(r.figure.status == s for r in run_roofs(run))]
     if marks:
         yield "Roof", "marks: " + ", ".join(marks)

@@ -172,7 +172,7 @@ def _elsewhere(cost: Cost) -> tuple[str, ...]:
 def _reasons(
     cost: Cost, peaks: Peaks | None, ceilings: Peaks | None, clock_hz: float | None
 ) -> Iterable[str]:
-    if peaks is None and ceilings is None:
+    if peaks is None and ceilings is None and (cost.flops or cost.dram_bytes):
         yield "no ceilings are known for this device; `gpuperf calibrate` measures them"
     for flops in cost.flops:
         for known, name in ((peaks, "data-sheet"), (ceilings, "measured")):

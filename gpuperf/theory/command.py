@@ -73,7 +73,8 @@ def theory(
         return
     chosen = find_theory(name)
     names = [parameter.name for parameter in chosen.parameters]
-    given = named_options(ctx.args, names, f"parameters of {name}", "give one theory")
+    others = [param.name for param in ctx.command.params if param.name and param.name != "name"]
+    given = named_options(ctx.args, names, f"parameters of {name}", "give one theory", others)
     at, chip = values_of(chosen, given), _chip(device)
     if chart is not None:
         from gpuperf.theory.chart import draw_theory

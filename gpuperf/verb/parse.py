@@ -126,6 +126,8 @@ def axis_options(words: Sequence[str], description: Description) -> dict[str, st
     names = [axis.name for axis in description.axes if axis.name != "dtype"]
     names += dict.fromkeys(option for i in description.implementations for option in i.options)
     hint = "give one workload; its axes are options, such as --m 128"
+    if any(word.partition("=")[0] == "--html" for word in words):
+        raise UnknownName("option", "--html", (), "gpuperf show RUN --html FILE writes a page")
     return named_options(words, names, f"axes of {description.name}", hint, ("dtype", *RESERVED))
 
 

@@ -54,8 +54,8 @@ class Reporter:
         )
         self._task = self._progress.add_task("starting", total=total)
         self._case = ""
-        self._skipped: list[str] = []  # cases skipped one after the other, for one outcome
-        self._outcome = ""
+        self._skipped: list[str] = []  # cases skipped alike, one after the other
+        self._alike = ("", "")  # their process and outcome
 
     def __enter__(self) -> Reporter:
         self._progress.start()
@@ -91,10 +91,10 @@ class Reporter:
             return
         contract = "".join(f" · {getattr(record.contract, name)}" for name in self._varied)
         name, outcome = f"{process}{record.case.id}{contract}", _outcome(record)
-        if outcome != self._outcome or record.status != "skipped":
+        if (process, outcome) != self._alike or record.status != "skipped":
             self._flush()
         if record.status == "skipped":
-            self._outcome = outcome
+            self._alike = (process, outcome)
             self._skipped.append(name)
         else:
             self._line(name, outcome)
@@ -104,7 +104,7 @@ class Reporter:
         if self._skipped:
             more = len(self._skipped) - 1
             others = f" and {more} case{'s' * (more > 1)} more" if more else ""
-            self._line(self._skipped[0] + others, self._outcome)
+            self._line(self._skipped[0] + others, self._alike[1])
         self._skipped = []
 
     def _line(self, name: str, outcome: str) -> None:

@@ -423,6 +423,14 @@ def test_one_implementation_is_compared_with_itself(at: CommandLine) -> None:
     assert (row["implementation"], row["speedup"], row["speedup_low"]) == ("fused", 1, None)
 
 
+def test_a_comparison_of_one_time_ends_with_3(at: CommandLine) -> None:
+    words = ("--impl", "torch,cublaslt", "--sizes", "8", "--device", "cpu", "--processes", "1")
+    ended = at("compare", "matmul", *words, "--budget", "0.02", "--out", "alone")
+    assert ended.code == 3
+    assert "Skipped" in ended.out
+    assert "no case has times of two implementations, only torch\n  hint: " in ended.err
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [

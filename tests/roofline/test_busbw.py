@@ -152,3 +152,11 @@ def test_a_page_has_the_chart_of_a_sweep_and_no_terminal_has_a_roofline_of_it() 
     table = render_rows(run, "table", WIDE)
     assert "busbw" in table
     assert "┤" not in table
+
+
+def test_roofs_that_a_calibration_cannot_measure_are_not_its_to_measure() -> None:
+    """A collective has bytes over the link alone, of which no calibration knows the roof."""
+    run = sweep()
+    text = render_rows(Run(replace(run.header, peaks=None), run.records), "table", WIDE)
+    assert "no roof is known for its bytes through the link between GPUs" in text
+    assert "calibrate" not in text

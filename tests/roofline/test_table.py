@@ -20,6 +20,7 @@ from synthetic import (
     copy_run,
     cpu_run,
     crowded_run,
+    h200_ceilings,
     h200_peaks,
     h200_run,
     h200_sweep,
@@ -141,6 +142,20 @@ def test_uncertain_and_derived_ceilings_are_marked_where_they_are_named() -> Non
     assert "fp8 tensor 1980 TFLOP/s?" in text
     assert "fp32 vector ~66.9 TFLOP/s" in text
     assert "marks: ~ derived, ? uncertain" in text
+
+
+def test_a_cpu_says_of_its_measured_roofs_that_they_are_used_only_if_it_has_some() -> None:
+    run = h200_sweep((1024,), h200_ceilings())
+    before = "gpuperf has no data sheets of CPUs and uses measured roofs"  # of older files
+    for reason in (before, "gpuperf has no data sheets of CPUs"):
+        header = replace(run.header, peaks=None, peaks_reason=reason)
+        known = render_run(replace(run, header=header), "table", Screen(200))
+        assert "no data sheets of CPUs; measured roofs are used" in known
+        bare = replace(run, header=replace(header, ceilings=None))
+        unknown = render_run(bare, "table", Screen(200))
+        assert "measured roofs" not in unknown
+        assert "no data sheets of CPUs\n" in unknown
+        assert "no ceilings are known for this device" in unknown
 
 
 def test_without_any_ceilings_the_reason_stands_in_the_caption() -> None:

@@ -88,6 +88,7 @@ def test_the_help_of_a_theory_has_its_parameters(command: CommandLine) -> None:
     [
         (("atention",), "no theory 'atention'; did you mean 'attention'", "known"),
         (("attention", "--m", "3"), "no option '--m'", "parameters of attention: --n"),
+        (("ridge", "--devic", "h200-sxm"), "did you mean '--device'?", "parameters of ridge: --"),
         (("attention", "--n", "x"), "--n: 'x' is not a whole number", "--n 4096"),
         (("attention", "--n", "0"), "--n: 0 in '0' is below 1", "--n 4096"),
         (("attention", "--n", "2M"), "--n 2M is over 1048576", "--n 1048576"),

@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 from measured import run_file
 
-from gpuperf.errors import UsageError
+from gpuperf.errors import UnknownName, UsageError
+from gpuperf.model.workload import Axis, Description
 from gpuperf.run.store import read_run
 from gpuperf.verb.options import Format
+from gpuperf.verb.parse import axis_options
 from gpuperf.verb.printing import print_run
 
 
@@ -22,3 +24,13 @@ def test_columns_choose_those_of_a_roofline(capsys: pytest.CaptureFixture[str]) 
     head = capsys.readouterr().out.splitlines()[2]
     assert "time" in head.split()
     assert "AI" not in head.split()
+
+
+def test_an_axis_is_not_guessed_from_the_hyphens_of_an_option() -> None:
+    """`--html` and `--tile` have four characters in common, two of which are hyphens."""
+    description = Description("matmul", "", "", (Axis("tile", 8),), (), 1, "")
+    with pytest.raises(UnknownName, match=r"^no option '--html'$") as caught:
+        axis_options(["--html", "a.html"], description)
+    assert caught.value.hint == "gpuperf show RUN --html FILE writes a page"
+    assert str(UnknownName("option", "--html", ["--tile"])) == "no option '--html'"
+    assert str(UnknownName("option", "--tle", ["--tile"])).endswith("did you mean '--tile'?")

@@ -21,9 +21,10 @@ def test_cases_that_are_skipped_alike_have_one_line(capsys: pytest.CaptureFixtur
     with Reporter(6) as reporter:
         for record in (*[skipped(first, "no GPU")] * 3, timed, skipped(first, "no fp8")):
             reporter.done(record)
-        reporter.done(skipped(first, "no GPU"))
+        reporter.done(skipped(first, "no fp8"), "process 2 of 2: ")
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 4
     assert lines[0] == f"{first.case.id} and 2 cases more  skipped: no GPU"
     assert lines[1].startswith(timed.case.id)
-    assert lines[2:] == [f"{first.case.id}  skipped: no fp8", f"{first.case.id}  skipped: no GPU"]
+    assert lines[2] == f"{first.case.id}  skipped: no fp8"
+    assert lines[3] == f"process 2 of 2: {first.case.id}  skipped: no fp8"
