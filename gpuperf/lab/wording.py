@@ -26,6 +26,7 @@ HEADS = {
     "l1_bytes": "L1 bytes a step",
     "call_bytes": "memory of a call",
 }
+SECONDS = ("latency of ", "seconds of ")  # the same, of parameters in seconds
 OF_Y = ("level", "plateau")  # how the names of parameters in the unit of y begin
 
 
@@ -100,6 +101,7 @@ def fitted_text(fitted: Fitted, experiment: ExperimentDescription) -> str:
     law = experiment.law
     level = law.form == "plateaus" and fitted.name in law.names
     unit = experiment.unit if level or fitted.name.startswith(OF_Y) else ""
+    unit = "s" if fitted.name.startswith(SECONDS) else unit
     value, expected = quantity(fitted.value, unit), quantity(fitted.expected, unit)
     whose = f" of {fitted.series}" if fitted.series else ""
     between = f" {interval(fitted.low, fitted.high, unit)}" if fitted.low != fitted.high else ""

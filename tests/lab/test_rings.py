@@ -7,9 +7,11 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
+from measured import MEASURED
 
 from gpuperf.lab.judging import judge
 from gpuperf.lab.study import LabPoint, Measured, Study
+from gpuperf.lab.table import render_lab
 from gpuperf.measure.prediction import predict
 from gpuperf.measure.registry import load_all
 from gpuperf.model.experiment import Numbers, Prediction
@@ -18,6 +20,7 @@ from gpuperf.model.protocol import Expect
 from gpuperf.peaks.find import find_device
 from gpuperf.peaks.numbers import numbers_of, numbers_of_tuning
 from gpuperf.run.experiments import plan_experiment
+from gpuperf.run.store import read_run
 
 SOURCE = "gpuperf.lab_experiments"
 EXPERIMENT = load_all(SOURCE).experiments["alpha_beta"]
@@ -92,3 +95,10 @@ def test_the_fitted_latency_and_bandwidth_are_held_against_the_table() -> None:
     assert fitted["seconds of a byte"].expected == pytest.approx(1 / 100e9, rel=0.05)
     assert judge(measured_as(1.0, 4.0)).verdict != "CONFIRMED"
     assert judge(measured_as(4.0, 1.0)).verdict != "CONFIRMED"
+
+
+def test_parameters_in_seconds_are_written_with_their_unit() -> None:
+    path = MEASURED / "lab" / "alpha_beta.jsonl.gz"
+    text = render_lab(read_run(path), "table")
+    assert "the latency of an all-reduce is 8.872 µs (6.795 µs to 10.95 µs)" in text
+    assert "the seconds of a byte is 0.003779 ns" in text
