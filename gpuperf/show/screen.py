@@ -7,15 +7,15 @@ import shutil
 import sys
 from dataclasses import dataclass
 
-# Width of output that is no terminal, enough for all columns of most runs.
-WIDTH_WITHOUT_TERMINAL = 200
+WIDTH_WITHOUT_TERMINAL = 100  # of a log or a pull request; COLUMNS sets another one
+WIDEST = 200  # enough for all columns of most runs
 
 
 @dataclass(frozen=True)
 class Screen:
     """The width in characters, whether colours can be shown, and whether ASCII alone can."""
 
-    width: int = WIDTH_WITHOUT_TERMINAL
+    width: int = WIDEST
     color: bool = False
     ascii: bool = False
 

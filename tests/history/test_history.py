@@ -43,6 +43,7 @@ from gpuperf.history.table import render_list, render_show
 from gpuperf.model.changepoints import find_change_points
 from gpuperf.model.record import Run
 from gpuperf.model.workload import Case
+from gpuperf.show.screen import stdout_screen
 
 TORCH, TRITON = MATMUL.id, replace(MATMUL, implementation="triton").id
 NEW_TORCH = {**SOFT, "torch": "2.12.0"}
@@ -539,6 +540,7 @@ def test_history_list_tells_every_case(folder: Path) -> None:
     assert out == render_list(
         with_change_points(both_plain(CHANGED), find_change_points(times_of(both_plain(CHANGED)))),
         "table",
+        stdout_screen(),
     )
     assert err == ""
 

@@ -122,11 +122,11 @@ def test_without_rows_there_are_notes_alone_and_csv_has_its_head() -> None:
     assert json.loads(render([empty], "json")) == []
 
 
-def test_a_stdout_that_is_no_terminal_is_wide_and_without_colour(
+def test_a_stdout_that_is_no_terminal_has_100_columns_and_no_colour(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delenv("COLUMNS", raising=False)
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), encoding="latin-1"))
-    assert stdout_screen() == Screen(200, color=False, ascii=True)
+    assert stdout_screen() == Screen(100, color=False, ascii=True)
     monkeypatch.setenv("COLUMNS", "90")
     assert stdout_screen().width == 90

@@ -22,6 +22,7 @@ from gpuperf.model.samples import Samples
 from gpuperf.model.workload import Case
 from gpuperf.run.runfile import RunWriter
 from gpuperf.show import figure as show
+from gpuperf.show.screen import Screen
 from gpuperf.tiles.waves import Fit, Tiling
 from gpuperf.waves import chart
 from gpuperf.waves.study import study_waves
@@ -284,7 +285,7 @@ def test_a_run_file_is_shown_and_drawn_anywhere(at: CommandLine) -> None:
             writer.record(record)
     shown = at.within("show", str(file))
     assert shown.code == 0, shown.err
-    assert shown.out == render_waves(run, "table")
+    assert shown.out == render_waves(run, "table", screen=Screen(100))
     target = at.folder / "waves.png"
     assert at.within("show", str(file), "--chart", str(target)).code == 0
     assert target.stat().st_size > 10_000
