@@ -6,6 +6,7 @@ No test judges a speed beyond physics. Run with `pytest -m gpu tests/test_gpu_ga
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -51,6 +52,16 @@ BUSBW = 900e9  # byte/s of both directions of the fastest link of a Hopper pair
 
 
 Gang = tuple[Supervisor, Contract]
+
+
+class WithGpus(CommandLine):
+    """The command line as a user's, which sees the GPUs."""
+
+    @property
+    def environment(self) -> dict[str, str]:
+        hidden = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
+        shown = {name: os.environ[name] for name in hidden if name in os.environ}
+        return {k: v for k, v in super().environment.items() if k not in hidden} | shown
 
 
 @pytest.fixture(scope="module")
@@ -156,7 +167,7 @@ def test_a_rank_that_dies_or_is_wrong_is_named_and_the_rest_is_measured(gang: Ga
 
 
 def test_the_command_line_measures_both_gpus(tmp_path: Path) -> None:
-    at = CommandLine.at(tmp_path)
+    at = WithGpus.at(tmp_path)
     done = at("roofline", "all_reduce", "--gpus", "2", "--impl", "nccl", "--bytes", "1k,1M",
               "--budget", "0.3", "--format", "json")  # fmt: skip
     assert done.code == 0, done.err
@@ -168,7 +179,7 @@ def test_the_command_line_measures_both_gpus(tmp_path: Path) -> None:
 
 
 def test_the_links_of_the_pair_are_measured(tmp_path: Path) -> None:
-    at = CommandLine.at(tmp_path)
+    at = WithGpus.at(tmp_path)
     done = at("links", "--bytes", "64M", "--budget", "0.2")
     assert done.code == 0, done.err
     (file,) = tmp_path.glob("gpuperf-runs/*.jsonl")
@@ -189,7 +200,7 @@ def test_a_suite_of_collectives_is_measured_by_one_gang(tmp_path: Path) -> None:
     case = '[[case]]\nop = "{}"\nbytes = "1k,1M"\nimpl = "nccl"\n'
     cases = "".join(map(case.format, ("broadcast", "all_to_all")))
     suite.write_text(f"schema = 1\n[conditions]\nbudget_s = 0.1\n{cases}")
-    done = CommandLine.at(tmp_path)("run", "--suite", str(suite), "--gpus", "2", "--format", "json")
+    done = WithGpus.at(tmp_path)("run", "--suite", str(suite), "--gpus", "2", "--format", "json")
     assert done.code == 0, done.err
     rows = json.loads(done.out)["records"]
     assert [row["op"] for row in rows] == ["broadcast", "broadcast", "all_to_all", "all_to_all"]
@@ -197,7 +208,7 @@ def test_a_suite_of_collectives_is_measured_by_one_gang(tmp_path: Path) -> None:
 
 
 def test_littles_law_over_the_link_is_measured(tmp_path: Path) -> None:
-    at = CommandLine.at(tmp_path)
+    at = WithGpus.at(tmp_path)
     for name in ("peer_latency", "nvlink_little"):
         done = at("lab", name, "--budget", "0.1")
         assert done.code == 0, done.err

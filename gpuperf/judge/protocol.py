@@ -259,14 +259,24 @@ class Place(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Done(msgspec.Struct, tag="done", frozen=True):
-    """The calls of a window have returned: the seconds that the seat claims for each call, the
-    places of the results, and the functions that were replaced in the seat."""
+    """The calls of a window have returned: the seconds that the seat claims for each call, and the
+    places of the results."""
 
     number: int
     claims: tuple[float, ...]
     places: tuple[tuple[Place, ...], ...]
-    replaced: str = ""
     recorded: Recorded | None = None
+
+
+class Look(msgspec.Struct, tag="look", frozen=True):
+    """Say which functions were replaced in the seat. It takes a millisecond, so that no window has
+    it."""
+
+
+class Looked(msgspec.Struct, tag="looked", frozen=True):
+    """The names of the functions that were replaced in the seat."""
+
+    replaced: str = ""
 
 
 class Ready(msgspec.Struct, tag="ready", frozen=True):
@@ -283,7 +293,7 @@ class Refused(msgspec.Struct, tag="refused", frozen=True):
     hint: str = ""
 
 
-ToSeat = Import | Build | Window | Fetch | Collect | Count
-FromSeat = Imported | Ready | Done | Counts | Refused
+ToSeat = Import | Build | Window | Fetch | Collect | Count | Look
+FromSeat = Imported | Ready | Done | Counts | Looked | Refused
 ToAnswers = Load | Share | Fill | Check | Watch | Unwatch | Release | Withdraw
 FromAnswers = Loaded | Ready | Checked | Shared | Watched | Withdrawn | Refused

@@ -21,7 +21,7 @@ from gpuperf.judge.evidence import (
     WindowTime,
 )
 from gpuperf.judge.plan import Plan, Round
-from gpuperf.judge.protocol import Check, Checked, Fill, Loaded, Place, TensorSpec
+from gpuperf.judge.protocol import Check, Checked, Fill, Loaded, Look, Looked, Place, TensorSpec
 from gpuperf.judge.score import score_of
 from gpuperf.judge.seat import Ended, Refusal, Returned, Seat, ask, idle
 from gpuperf.judge.task import Side
@@ -118,13 +118,21 @@ class Trial:
         plan = Plan(self.secret, self.bench.slots, self.bench.loaded.kinds, gpu=gpu)
         for each in plan.warm_rounds():
             self._round(each)
+        self._look()
         plan.call_s = self._call_s()
         began = time.monotonic()
         while self._play(plan.rounds()) and self._is_noisy():
             if time.monotonic() - began > LONGER_S:
                 break
+        self._look()
         if self._gpu is not None and not any(audit.failed for audit in self._audits):
             self._look_closer(plan, self._gpu)
+
+    def _look(self) -> None:
+        """Keep which functions the submission has replaced. Raises: Ended."""
+        looked = self.bench.seat.ask(Look())
+        found = looked.replaced[:300] if isinstance(looked, Looked) else "a message of the judge"
+        self._replaced = self._replaced or found
 
     def _look_closer(self, plan: Plan, gpu: DeviceTrial) -> None:
         """Record some windows, and count the operations of one call. Raises: Ended."""
@@ -171,7 +179,6 @@ class Trial:
                 continue
             returned = self._window(seat, each)
             self._keep(seat, each, returned)
-            self._replaced = self._replaced or returned.done.replaced[:300]
             self._audit(each, returned)
 
     def _window(self, seat: Seat, each: Round) -> Returned:

@@ -29,6 +29,8 @@ from gpuperf.judge.protocol import (
     Fetch,
     Import,
     Imported,
+    Look,
+    Looked,
     Place,
     Ready,
     Recorded,
@@ -60,6 +62,8 @@ class Seat:
         """Serve *request* and return the reply. Raises: what the code of the side raises."""
         if _isinstance(request, Window):
             return self._window(request)
+        if _isinstance(request, Look):
+            return Looked(_replaced(self._functions))
         if _isinstance(request, Import):
             return self._import(request)
         if _isinstance(request, Build):
@@ -123,7 +127,7 @@ class Seat:
         if gpu is not None and claims:  # calls return before the device has ended them
             claims[-1] += max(0.0, _clock() - began - sum(claims))
         places = tuple(self._places(result) for result in results)
-        return Done(request.number, tuple(claims), places, _replaced(self._functions), recorded)
+        return Done(request.number, tuple(claims), places, recorded)
 
     def _places(self, result: Any) -> tuple[Place, ...]:
         """Return where the tensors of *result* lie."""
