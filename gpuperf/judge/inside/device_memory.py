@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 import torch
@@ -17,6 +16,9 @@ from gpuperf.errors import CannotMeasure
 
 HANDLE_BYTES = 64  # CU_IPC_HANDLE_SIZE, cuda.h
 LAZY_PEER_ACCESS = 1  # CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS
+# Memory by its place: a process opens it once, and never what it has allocated itself, for which the
+# driver reports an invalid context.
+_known: dict[str, torch.Tensor] = {}
 PREFIX = "device:"  # of a place that is memory of the device, followed by its handle in hex
 
 
@@ -62,12 +64,19 @@ def allocate(size: int, device: torch.device) -> tuple[torch.Tensor, str]:
     if result:
         driver.cuMemFree_v2(address)
     _check(result, "share memory between processes", driver)
-    return _tensor(address.value, size, device), PREFIX + bytes(handle.reserved).hex()
+    place = PREFIX + bytes(handle.reserved).hex()
+    _known[place] = _tensor(address.value, size, device)
+    return _known[place], place
 
 
-@cache
 def opened(place: str, size: int, device: torch.device) -> torch.Tensor:
-    """Return the memory at *place*, which another process has allocated. Raises: CannotShare."""
+    """Return the memory at *place*, of this process or of another one. Raises: CannotShare."""
+    if place not in _known:
+        _known[place] = _opened(place, size, device)
+    return _known[place]
+
+
+def _opened(place: str, size: int, device: torch.device) -> torch.Tensor:
     driver, address, handle = _driver(device), ctypes.c_uint64(), _Handle()
     raw = bytes.fromhex(place.removeprefix(PREFIX))
     ctypes.memmove(ctypes.byref(handle), raw, HANDLE_BYTES)
