@@ -16,9 +16,9 @@ from gpuperf.judge.evidence import CaseEvidence
 from gpuperf.judge.reading import read_task
 from gpuperf.judge.rule import Judgement, judge_case
 from gpuperf.judge.run import serving
-from gpuperf.judge.seat import Servers
 from gpuperf.judge.settings import Settings
 from gpuperf.judge.task import Submission
+from gpuperf.run.forking import ForkServer
 
 pytestmark = [
     pytest.mark.gpu,
@@ -37,7 +37,7 @@ def samples() -> Mapping[str, Sample]:
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[Servers | None]:
+def server() -> Iterator[ForkServer | None]:
     with serving(SETTINGS) as found:
         yield found
 
@@ -48,7 +48,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 @contextmanager
-def clerk_for(sample: Sample, folder: Path, server: Servers | None) -> Iterator[Clerk]:
+def clerk_for(sample: Sample, folder: Path, server: ForkServer | None) -> Iterator[Clerk]:
     reference = folder / f"{sample.task}.py"
     reference.write_text(sample.texts()[0])
     task = read_task(reference, "kernelbench", 1)
@@ -57,7 +57,7 @@ def clerk_for(sample: Sample, folder: Path, server: Servers | None) -> Iterator[
 
 
 def judged(
-    text: str, sample: Sample, folder: Path, server: Servers | None
+    text: str, sample: Sample, folder: Path, server: ForkServer | None
 ) -> tuple[CaseEvidence, Judgement]:
     """Judge the submission *text* against the task of *sample*."""
     path = folder / "submitted.py"
@@ -76,7 +76,7 @@ class ModelNew(torch.nn.Module):
 
 
 def test_an_honest_submission_is_valid_and_its_bytes_were_seen(
-    folder: Path, server: Servers | None
+    folder: Path, server: ForkServer | None
 ) -> None:
     evidence, found = judged(HONEST, samples()["c5_half_sum"], folder, server)
     assert found.status == "valid", (found.reason, evidence.failure, evidence.reason)
@@ -107,14 +107,14 @@ def test_an_honest_submission_is_valid_and_its_bytes_were_seen(
     ],
 )
 def test_a_cheat_is_convicted(
-    name: str, statuses: tuple[str, ...], folder: Path, server: Servers | None
+    name: str, statuses: tuple[str, ...], folder: Path, server: ForkServer | None
 ) -> None:
     sample = samples()[name]
     evidence, found = judged(sample.texts()[1], sample, folder, server)
     assert found.status in statuses, (found.status, found.reason, evidence.failure)
 
 
-def test_one_clerk_judges_several_submissions(folder: Path, server: Servers | None) -> None:
+def test_one_clerk_judges_several_submissions(folder: Path, server: ForkServer | None) -> None:
     sample = samples()["c5_tf32"]
     path = folder / "submitted.py"
     path.write_text(sample.texts()[0].replace("class Model(", "class ModelNew("))

@@ -44,7 +44,6 @@ from gpuperf.judge.seat import (
     WEIGHTS,
     Ended,
     Seat,
-    Servers,
     ask,
     launch,
 )
@@ -52,6 +51,7 @@ from gpuperf.judge.settings import Settings
 from gpuperf.judge.task import Side, Submission, TaskCase, TaskSource
 from gpuperf.judge.trial import Bench, Trial
 from gpuperf.run.connection import LocalConnection
+from gpuperf.run.forking import ForkServer
 
 MEMORY_FILES = Path("/dev/shm")
 RESULTS_OF_REFERENCES = "results-of-references"
@@ -62,13 +62,13 @@ PAGE = 4096
 class Clerk:
     """Judges submissions on one case; a context manager, which keeps the reference's workers.
 
-    With *servers*, its workers are forks.
+    With *server*, its workers are forks.
     """
 
     task: TaskSource
     case: TaskCase
     settings: Settings
-    servers: Servers | None = None
+    server: ForkServer | None = None
     _held: ExitStack = field(default_factory=ExitStack)
     _folder: Path = Path()
     _memory: Path = Path()
@@ -115,7 +115,7 @@ class Clerk:
                 worker_environment(str(self._folder), self.settings.may_use_gpu),
                 FromAnswers,
                 self.settings.debug,
-                self.servers.answers if self.servers else None,
+                self.server,
             )
             self._sha = sha256_of(self.task.reference)
             self._seed = int.from_bytes(os.urandom(4))
@@ -144,7 +144,7 @@ class Clerk:
             notes=loaded.notes,
             restrictions=Restrictions(self.settings.isolation),
             roofs=roofs_of(loaded.opened),
-            started="forked" if self.servers and not self.servers.refused() else "spawned",
+            started="forked" if self.server and not self.server.refused() else "spawned",
             hardware=self._hardware(loaded),
         )
         self._counted.pop("submission", None)
@@ -352,7 +352,7 @@ class Clerk:
             worker_environment(str(scratch), self.settings.may_use_gpu),
             FromSeat,
             self.settings.debug,
-            self.servers.seats if self.servers else None,
+            self.server,
         )
         return Seat(side, connection, self.settings.deadline_s)
 

@@ -20,7 +20,7 @@ from gpuperf.judge.clerk import Clerk
 from gpuperf.judge.environment import worker_environment
 from gpuperf.judge.reading import LARGEST, read_submission
 from gpuperf.judge.rule import judge_case
-from gpuperf.judge.seat import ANSWERS, SEAT, Servers
+from gpuperf.judge.seat import ANSWERS, SEAT
 from gpuperf.judge.settings import Settings
 from gpuperf.judge.task import TaskCase, TaskSource
 from gpuperf.judge.verdict import JudgedCase, Named, Verdict, conclude
@@ -28,27 +28,22 @@ from gpuperf.run.forking import ForkServer
 
 
 @contextmanager
-def serving(settings: Settings) -> Iterator[Servers | None]:
-    """Provide the servers of forks for workers of the judge; None where each imports torch itself.
+def serving(settings: Settings) -> Iterator[ForkServer | None]:
+    """Provide the server of forks for workers of the judge; None where each imports torch itself.
 
-    They start before a clerk counts the processes that it ends.
+    It starts before a clerk counts the processes that it ends.
     """
     if settings.started != "forked":
         yield None
         return
     folder = tempfile.mkdtemp(prefix="gpuperf-judge-")
     environment = worker_environment(folder, settings.may_use_gpu)
-    seats, answers = (
-        ForkServer((None,), settings.debug, modules=(SEAT, ANSWERS), environment=environment)
-        for _ in range(2)
-    )
+    server = ForkServer((None,), settings.debug, modules=(SEAT, ANSWERS), environment=environment)
     try:
-        servers = Servers(seats, answers if settings.may_use_gpu else seats)
-        servers.refused()
-        yield servers
+        server.refused()
+        yield server
     finally:
-        for server in (seats, answers):
-            server.close()
+        server.close()
         shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -66,11 +61,11 @@ class Sitting:
         self._reference = named(Path(task.reference))
         self._named = named(against) if against.is_file() else self._reference
         self._held, self._kept = ExitStack(), ExitStack()
-        self._servers: Servers | None = None
+        self._server: ForkServer | None = None
         self._clerks: dict[str, Clerk] = {}
 
     def __enter__(self) -> Sitting:
-        self._servers = self._held.enter_context(serving(self._settings))
+        self._server = self._held.enter_context(serving(self._settings))
         return self
 
     def __exit__(
@@ -109,11 +104,11 @@ class Sitting:
     def _clerk(self, case: TaskCase) -> Iterator[Clerk]:
         """Provide the clerk of *case*, and dismiss all clerks once a submission harmed one."""
         if not self._keep:
-            with Clerk(self._task, case, self._settings, self._servers) as clerk:
+            with Clerk(self._task, case, self._settings, self._server) as clerk:
                 yield clerk
             return
         if case.name not in self._clerks:
-            clerk = Clerk(self._task, case, self._settings, self._servers)
+            clerk = Clerk(self._task, case, self._settings, self._server)
             self._clerks[case.name] = self._kept.enter_context(clerk)
         harmed = True
         try:

@@ -41,22 +41,6 @@ class Ended(Exception):
         self.failure = failure
 
 
-@dataclass(frozen=True)
-class Servers:
-    """The servers of forks for the seats and for the answers' worker.
-
-    On a GPU they are two: the driver takes forks of one process for one and the same process, in
-    which it opens no memory that was allocated there to be shared.
-    """
-
-    seats: ForkServer
-    answers: ForkServer
-
-    def refused(self) -> str:
-        """Return why workers are not forked; empty if they are."""
-        return self.seats.refused() or self.answers.refused()
-
-
 def launch(
     module: str,
     folder: str,

@@ -25,11 +25,10 @@ from gpuperf.judge.fact import Status
 from gpuperf.judge.reading import LARGEST, read_task
 from gpuperf.judge.rule import Judgement, judge_case
 from gpuperf.judge.run import serving
-from gpuperf.judge.seat import Servers
 from gpuperf.judge.settings import Settings
 from gpuperf.judge.task import Submission
 from gpuperf.model.codec import decode, encode, to_builtins
-from gpuperf.run.forking import may_have_gpu
+from gpuperf.run.forking import ForkServer, may_have_gpu
 from gpuperf.show.table import Column, Mood, Table, fill, notes_of
 
 ACCUSED: frozenset[Status] = frozenset({"cheat", "wrong", "suspect"})
@@ -95,8 +94,8 @@ class SelfTest:
         """
         self._ends = time.monotonic() + self.budget_s
         kept = self._kept()
-        with serving(self.settings) as servers:
-            self._device = self._opened(servers)
+        with serving(self.settings) as server:
+            self._device = self._opened(server)
             self.able = [s for s in self.samples if s.runs_on(self._device != "cpu")]
             bases = {sample.name: self._basis(sample) for sample in self.able}
             outcomes = [one for one in kept.values() if bases.get(one.name) == one.basis]
@@ -104,14 +103,14 @@ class SelfTest:
             left = [sample for sample in self.able if sample.name not in done]
             for group in _groups(left):
                 if time.monotonic() < self._ends:
-                    outcomes += self._judge_group(group, servers)
+                    outcomes += self._judge_group(group, server)
         return outcomes
 
-    def _opened(self, servers: Servers | None) -> str:
+    def _opened(self, server: ForkServer | None) -> str:
         """Return the name of the GPU that the workers open, or `cpu`. Raises: CannotMeasure."""
         if not may_have_gpu(self.settings.device):
             return "cpu"
-        with self._clerk(self.samples[0], servers) as (clerk, _):
+        with self._clerk(self.samples[0], server) as (clerk, _):
             opened = clerk.load().opened
         return opened.device.name if opened and opened.device.kind != "cpu" else "cpu"
 
@@ -145,24 +144,24 @@ class SelfTest:
                 file.write(encode(outcome) + b"\n")
 
     @contextmanager
-    def _clerk(self, sample: Sample, servers: Servers | None) -> Iterator[tuple[Clerk, Path]]:
+    def _clerk(self, sample: Sample, server: ForkServer | None) -> Iterator[tuple[Clerk, Path]]:
         """Provide a clerk for the task of *sample*, and the folder of its copy."""
         folder = Path(tempfile.mkdtemp(prefix="gpuperf-selftest-"))
         try:
             reference = folder / f"{sample.task}.py"
             reference.write_text(sample.texts()[0], encoding="utf-8")
             source = read_task(reference, "kernelbench", 1)
-            with Clerk(source, source.cases[0], self.settings, servers) as clerk:
+            with Clerk(source, source.cases[0], self.settings, server) as clerk:
                 yield clerk, folder
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
-    def _judge_group(self, group: Sequence[Sample], servers: Servers | None) -> list[Outcome]:
+    def _judge_group(self, group: Sequence[Sample], server: ForkServer | None) -> list[Outcome]:
         """Judge samples of one task, on copies of all files."""
         outcomes: list[Outcome] = []
         left = list(group)
         while left and time.monotonic() < self._ends:
-            with self._clerk(left[0], servers) as (clerk, folder):
+            with self._clerk(left[0], server) as (clerk, folder):
                 while left and time.monotonic() < self._ends:
                     outcome = self._judge(clerk, left.pop(0), folder)
                     outcomes.append(outcome)

@@ -10,8 +10,22 @@ from collections.abc import Mapping
 
 Key = tuple[str, int, int]
 
-# From docs/measured/h200-compare-softmax-*.jsonl.gz, 128 Mi elements in bf16.
+# From docs/measured/h200-compare-softmax-*.jsonl.gz for softmax of 1024 and 2048 elements, and from
+# docs/measured/rows_plans.txt, on an H100, for the others; 128 Mi elements in bf16.
 CHOSEN: Mapping[Key, tuple[int, ...]] = {
+    ("layernorm", 4096, 2): (2, 8, 0, 0, 1, 0),
+    ("layernorm", 8192, 2): (1, 4, 0, 0, 1, 1),
+    ("layernorm_backward", 4096, 2): (1, 4, 3, 2, 0, 0, 0),
+    ("layernorm_backward", 8192, 2): (1, 8, 3, 1, 0, 1, 0),
+    ("norm", 4096, 2): (1, 4, 0, 0, 1, 0),
+    ("norm", 8192, 2): (1, 8, 0, 0, 1, 0),
+    ("norm_backward", 4096, 2): (1, 4, 3, 2, 0, 1, 0),
+    ("norm_backward", 8192, 2): (1, 8, 3, 1, 0, 1, 0),
+    ("norm_residual", 4096, 2): (2, 16, 0, 0, 1, 0),
+    ("norm_residual", 8192, 2): (1, 16, 0, 0, 1, 0),
+    ("norm_residual_backward", 4096, 2): (1, 4, 3, 2, 0, 1, 0),
+    ("norm_residual_backward", 8192, 2): (1, 16, 3, 1, 0, 1, 0),
+    ("softmax", 4096, 2): (1, 2, 0, 0, 1, 1),
     ("softmax", 1024, 2): (2, 2, 0, 0, 1, 0),
     ("softmax", 2048, 2): (1, 4, 0, 0, 1, 0),
 }

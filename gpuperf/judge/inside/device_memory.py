@@ -16,8 +16,8 @@ from gpuperf.errors import CannotMeasure
 
 HANDLE_BYTES = 64  # CU_IPC_HANDLE_SIZE, cuda.h
 LAZY_PEER_ACCESS = 1  # CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS
-# Memory by its place: a process opens it once, and never what it has allocated itself, for which the
-# driver reports an invalid context.
+# Memory by its place: a process opens it once, and never what it has allocated itself, since the
+# driver would report an invalid context.
 _known: dict[str, torch.Tensor] = {}
 PREFIX = "device:"  # of a place that is memory of the device, followed by its handle in hex
 
