@@ -76,7 +76,10 @@ def compare(
 
 
 def refuse_uncompared(run: Run) -> None:
-    """Raise CannotMeasure if *run* has several implementations, and no case has times of two."""
+    """Raise CannotMeasure if *run* has several implementations that the user chose, and no case has
+    times of two."""
+    if not any(word.partition("=")[0] == "--impl" for word in run.header.command):
+        return
     timed: dict[tuple[object, ...], set[str]] = {}
     for record in run.records:
         case = (record.case.op, *sorted(record.case.point.items()), record.contract)

@@ -131,8 +131,8 @@ class Trial:
     def _look(self) -> None:
         """Keep which functions the submission has replaced. Raises: Ended."""
         looked = self.bench.seat.ask(Look())
-        found = looked.replaced[:300] if isinstance(looked, Looked) else "a message of the judge"
-        self._replaced = self._replaced or found
+        named = looked.replaced[:300] if isinstance(looked, Looked) else "a message of the judge"
+        self._replaced = self._replaced or named
 
     def _look_closer(self, plan: Plan, gpu: DeviceTrial) -> None:
         """Record some windows, and count the operations of one call. Raises: Ended."""

@@ -76,9 +76,9 @@ def find_builtin(source: str, name: str) -> Workload | None:
             if f'"{name}"' not in path.read_text(encoding="utf-8"):
                 continue
             with contextlib.suppress(Exception):  # `load_all` reports it
-                found = _collect(importlib.import_module(f"{source}.{path.stem}"), path.stem)
-                if name in found.workloads:
-                    return found.workloads[name]
+                held = _collect(importlib.import_module(f"{source}.{path.stem}"), path.stem)
+                if name in held.workloads:
+                    return held.workloads[name]
     return None
 
 

@@ -142,8 +142,8 @@ class Worker:
         """Return the workload of *case*; of gpuperf's own files, only one is imported."""
         key = case.source, case.op
         if key not in self._workloads:
-            found = find_builtin(*key) or self._load(case.source).workloads.get(case.op)
-            self._workloads[key] = found
+            builtin = find_builtin(*key)
+            self._workloads[key] = builtin or self._load(case.source).workloads.get(case.op)
         return self._workloads[key]
 
     def _describe(self, source: str) -> None:
