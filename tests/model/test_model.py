@@ -235,18 +235,19 @@ noise = st.builds(Noise, number, number, count)
 telemetry = st.builds(
     Telemetry, *[optional(number)] * 5, several(text), optional(count), optional(number)
 )
+bounded = st.floats(-1e12, 1e12)
 trial = st.builds(
     EnergyTrial,
-    positive,
-    number,
-    optional(number),
+    st.floats(1e-6, 1e12),
+    bounded,
+    optional(bounded),
     count,
-    number,
-    number,
-    optional(number),
-    optional(number),
+    bounded,
+    bounded,
+    optional(bounded),
+    optional(bounded),
 )
-energy = st.builds(Energy, several(trial), optional(number), text)
+energy = st.builds(Energy, several(trial), optional(bounded), text)
 finding = st.builds(DeviceCheck, text, words(DeviceCheck, "verdict"), text, text)
 tensor = st.builds(
     Tensor, several(st.integers(0, 2**20)), text, several(count), count, optional(count)
