@@ -13,7 +13,7 @@ from gpuperf.errors import CannotMeasure
 from gpuperf.measure.device import open_device
 from gpuperf.measure.inputs import ByteCounter, TooLarge
 from gpuperf.measure.registry import load_source
-from gpuperf.model.workload import Implementation, Point, Workload
+from gpuperf.model.workload import Axis, Implementation, Point, Workload
 
 LOADED, BROKEN = load_source("gpuperf.kernels")
 # Collectives need several processes: test_collectives.py holds them to their promises.
@@ -68,16 +68,21 @@ def options(implementation: Implementation) -> Iterator[dict[str, Any]]:
 
 
 def odd_points(workload: Workload, chosen: Mapping[str, str]) -> Iterator[Point]:
-    """Points with *chosen* words and crooked numbers, small enough to compute here."""
+    """Points with *chosen* words and crooked numbers, small enough to compute here.
+
+    Optional numbers that have their least by default keep it: tests of the workload try others.
+    """
     tried = []
     for sizes in SIZES:
         numbers = itertools.cycle(sizes)
-        point = Point(
-            {
-                axis.name: chosen[axis.name] if axis.choices else max(next(numbers), axis.minimum)
-                for axis in workload.axes
-            }
-        )
+
+        def value(axis: Axis, numbers: Iterator[int] = numbers) -> Any:
+            if axis.choices:
+                return chosen[axis.name]
+            kept = axis.optional and axis.default == axis.minimum
+            return axis.default if kept else max(next(numbers), axis.minimum)
+
+        point = Point({axis.name: value(axis) for axis in workload.axes})
         if point in tried:
             continue
         tried.append(point)

@@ -280,7 +280,7 @@ def test_doctor_says_what_is_here(gpuperf_at: CommandLine) -> None:
 def test_a_workload_is_a_line_of_the_list_and_a_page_of_its_own(gpuperf_at: CommandLine) -> None:
     lines = gpuperf_at("list").out.splitlines()
     (attention,) = (line for line in lines if line.startswith("attention"))
-    assert "seq* batch heads +9" in attention
+    assert "seq* batch heads +12" in attention
     assert max(map(len, lines)) <= 80
     assert len(lines) <= 45  # those of a terminal
     page = gpuperf_at("list", "matmul").out

@@ -18,7 +18,7 @@ from gpuperf.show.table import Column, Table, fill, notes_of
 from gpuperf.verb import options as opt
 from gpuperf.verb.progress import say
 
-LONGEST = 31  # characters of a summary in a line
+LONGEST = 30  # characters of a summary in a line
 MOST_AXES = 3  # of a workload by name, in a line
 AXES_WIDTH = 19  # characters of these names
 
@@ -72,11 +72,12 @@ def _overview(workloads: Sequence[Description]) -> Table:
 
 def _in_full(description: Description) -> tuple[Table, Table]:
     axes = [
-        (a.name, "all" if a.swept else str(a.default), ", ".join(a.choices), "*" * a.main)
+        (a.name + "*" * a.main, "all" if a.swept else str(a.default), ", ".join(a.choices), a.help)
         for a in description.axes
     ]
     implementations = [(i.name, i.summary) for i in description.implementations]
-    heads = [Column(head, left=True) for head in ("axis", "default", "values", "")]
+    heads = [Column(head, left=True) for head in ("axis", "default", "values")]
+    heads.append(Column("", left=True, wrap=30))
     return (
         Table(
             fill(heads, axes),

@@ -6,12 +6,15 @@ attention.py documents the shapes, the FLOPs and the bytes.
 from __future__ import annotations
 
 from gpuperf.kernels._masks import (
+    cap_of,
     counted_pairs,
     dropout_of,
     has_blind_queries,
+    has_hidden_places,
     key_count,
     mask_bytes,
     mask_of,
+    seen_keys,
     unmasked_pairs,
 )
 from gpuperf.kernels._modes import of_mode
@@ -27,6 +30,12 @@ def sizes(point: Point) -> tuple[int, int, int, int]:
     q = rows * point.head_dim * size
     k = point.batch * point.heads // point.gqa * key_count(point) * point.head_dim * size
     return q, k, rows * key_count(point) * size, rows * 4
+
+
+def seen_bytes(point: Point) -> int:
+    """Return the bytes of the keys that some query sees."""
+    _, k, _, _ = sizes(point)
+    return k // int(key_count(point)) * int(seen_keys(point))
 
 
 def matmuls(point: Point, forward: int, backward: int, pairs: int) -> tuple[Flops, ...]:
@@ -48,7 +57,7 @@ def cost(point: Point) -> Cost:
     dk and dv. Dropout needs no bytes: the backward can draw the same random numbers again.
     """
     q, k, _, _ = sizes(point)
-    read = q + 2 * k + mask_bytes(point) + q * (point.mode != "fwd")
+    read = q + 2 * seen_bytes(point) + mask_bytes(point) + q * (point.mode != "fwd")
     moves = Bytes(read, of_mode(point.mode, q, q + 2 * k))
     return Cost(matmuls(point, 2, 4, counted_pairs(point)), (moves,))
 
@@ -57,14 +66,16 @@ def eager_work(point: Point) -> Work:
     """Return the work of one kernel for each operation, which computes masked pairs as well.
 
     Each kernel over the scores moves 2u. That of an additive mask has none backward. Dropout keeps
-    a byte a score, which the forward writes and the backward reads.
+    a byte a score, which the forward writes and the backward reads. A cap is two kernels, of which
+    the backward of the hyperbolic tangent also reads its result.
     """
     q, k, u, _ = sizes(point)
     all_keys = k * point.gqa  # keys are repeated, which itself moves k and v once more
     read, written = (2 * k, 2 * all_keys) if point.gqa > 1 else (0, 0)
     # Kernels over the scores beside softmax and matmuls: the scale, the mask, and NaN set to 0.
     drops, boolean = dropout_of(point) > 0, mask_of(point) == "boolean"
-    passes = 1 + (point.causal == "yes") + has_blind_queries(point) + boolean + drops
+    capped = cap_of(point) > 0
+    passes = 1 + has_hidden_places(point) + has_blind_queries(point) + boolean + drops + 2 * capped
     tensors, scores = q + 2 * all_keys, (2 + passes) * u
     added = u * (mask_of(point) == "additive")
     pairs = point.seq * key_count(point)
@@ -74,7 +85,8 @@ def eager_work(point: Point) -> Work:
         q + scores + added + kept + written,
     )
     masks = kept + boolean * mask_bytes(point)
-    backward = (2 * q + tensors + scores + 3 * u + masks + written, tensors + scores + read)
+    backward_scores = scores + (3 + capped) * u
+    backward = (2 * q + tensors + backward_scores + masks + written, tensors + scores + read)
     return Work(matmuls(point, 2, 4, pairs), moved(point, forward, backward))
 
 
@@ -87,7 +99,10 @@ def eager_roundings(point: Point) -> int:
     rounds the softmax again, and its gradient.
     """
     added, drops = 2 * int(mask_of(point) == "additive"), int(dropout_of(point) > 0)
-    return 6 + added + drops if point.mode == "fwd" else 10 + added + 2 * drops
+    capped = 2 * int(cap_of(point) > 0)  # two more results, which count twice each as scores
+    if point.mode == "fwd":
+        return 6 + added + 2 * capped + drops
+    return 10 + added + 3 * capped + 2 * drops
 
 
 def compile_roundings(point: Point) -> int:
@@ -104,9 +119,10 @@ def flash_roundings(point: Point) -> int:
     gradient begins, and the gradient of the scores. Scores stay in fp32, so tensors in fp32 have
     all roundings of eager attention, and those of the log-sum-exp and of δ.
     """
+    capped = 2 * int(cap_of(point) > 0)  # the fast tangent has the relative error of fp16
     if point.mode == "fwd":
-        return 1
-    return eager_roundings(point) + 2 if point.dtype == "fp32" else 3
+        return 1 + capped
+    return eager_roundings(point) + 2 if point.dtype == "fp32" else 3 + capped
 
 
 def flash_work(point: Point) -> Work:
@@ -115,8 +131,9 @@ def flash_work(point: Point) -> Work:
     The kernels compute the scores again, once for dk and dv and once for dq.
     """
     q, k, _, lse = sizes(point)
-    sums, each = 2 * q, 2 * q + 2 * k + 2 * lse  # reads of o and do; of q, k, v, do, lse and sums
-    bytes_ = moved(point, (q + 2 * k, q + lse), (sums + 2 * each, lse + q + 2 * k))
+    seen, of_queries = seen_bytes(point), 2 * (2 * q + 2 * lse)  # q, do, lse and sums, twice
+    read = 2 * q + of_queries + 2 * k + 2 * seen  # o and do too; unseen keys have a gradient of 0
+    bytes_ = moved(point, (q + 2 * seen, q + lse), (read, lse + q + 2 * k))
     return Work(matmuls(point, 2, 7, unmasked_pairs(point)), bytes_)
 
 
@@ -130,5 +147,5 @@ def one_pass_work(point: Point) -> Work:
     total = q // itemsize(point.dtype) * 4
     read = 4 * q + 2 * k + 2 * total + 3 * lse
     written = 2 * total + q + 2 * k + 2 * lse
-    bytes_ = moved(point, (q + 2 * k, q + lse), (read, written))
+    bytes_ = moved(point, (q + 2 * seen_bytes(point), q + lse), (read, written))
     return Work(matmuls(point, 2, 5, unmasked_pairs(point)), bytes_)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 import torch
-from gpuperf.kernels._masks import admitted_keys, key_count, mask_of, offset_of
+from gpuperf.kernels._masks import admitted_keys, document_starts, key_count, mask_of, most_keys
 
 from gpuperf import Point
 from gpuperf.errors import CannotMeasure
@@ -20,17 +20,18 @@ def make_inputs(point: Point, make: Callable[[tuple[int, ...], str], torch.Tenso
 
     A boolean mask admits the first key for every query, since a softmax over no key is NaN.
 
-    Raises: CannotMeasure if gqa does not divide heads, or no gradient could be checked.
+    Raises: CannotMeasure if gqa does not divide heads, a sequence has no room for its documents,
+    or no gradient could be checked.
     """
     if point.heads % point.gqa:
         raise CannotMeasure(
             f"{point.heads} heads cannot be shared by {point.gqa} at a time",
             "--gqa has to divide --heads",
         )
-    most_keys = point.seq + offset_of(point) if point.causal == "yes" else key_count(point)
-    if point.mode != "fwd" and min(key_count(point), most_keys) == 1:
+    if point.mode != "fwd" and most_keys(point) == 1:
         reason = "no query attends to two keys, so the gradients of q and k are 0 and check nothing"
         raise CannotMeasure(reason, "give more keys, or --mode fwd")
+    document_starts(point)  # which refuses what it cannot divide
     of_queries = (point.batch, point.heads, point.seq, point.head_dim)
     of_keys = (point.batch, point.heads // point.gqa, key_count(point), point.head_dim)
     inputs = {"q": make(of_queries, point.dtype)}

@@ -7,7 +7,17 @@ from collections.abc import Callable
 from typing import Any
 
 from gpuperf.kernels._gluon import lacks_gluon
-from gpuperf.kernels._masks import dropout_of, has_blind_queries, key_count, mask_of, offset_of
+from gpuperf.kernels._masks import (
+    cap_of,
+    dropout_of,
+    has_blind_queries,
+    has_documents,
+    has_hidden_places,
+    is_banded,
+    key_count,
+    mask_of,
+    offset_of,
+)
 
 from gpuperf import Point
 from gpuperf.jit import lacks_compiler, lacks_descriptors
@@ -19,7 +29,9 @@ MOST_HEADS = 2**16 - 1  # batch · heads: CUDA's limit to the second axis of a g
 
 def sdpa_supports(point: Point, device: Any) -> str | None:
     """Return why torch's attention cannot run the point, or None where it can."""
-    if mask_of(point) != "none" and point.causal == "yes":
+    if cap_of(point):
+        return "has no cap of scores"
+    if mask_of(point) != "none" and has_hidden_places(point):
         return "takes a mask tensor or a causal mask, not both"
     return "gives NaN for a query without a key" if has_blind_queries(point) else None
 
@@ -27,6 +39,11 @@ def sdpa_supports(point: Point, device: Any) -> str | None:
 def lacks_mask(point: Point) -> str | None:
     """Return why a kernel without a mask tensor cannot run the point, or None where it can."""
     return "takes no mask tensor" if mask_of(point) != "none" else None
+
+
+def lacks_band(point: Point) -> str | None:
+    """Return why a kernel without windows and documents cannot run the point, or None."""
+    return "has neither windows nor documents" if is_banded(point) else None
 
 
 def lacks_dropout(point: Point) -> str | None:
@@ -43,7 +60,9 @@ def on_cuda(point: Point, device: Any) -> str | None:
 
 def flash_2_supports(point: Point, device: Any) -> str | None:
     """Return why FlashAttention-2 in torch cannot run the point, or None where it can."""
-    return lacks_mask(point) or sdpa_supports(point, device) or on_cuda(point, device)
+    if reason := lacks_mask(point) or lacks_band(point):
+        return reason
+    return sdpa_supports(point, device) or on_cuda(point, device)
 
 
 def efficient_supports(point: Point, device: Any) -> str | None:
@@ -55,7 +74,7 @@ def efficient_supports(point: Point, device: Any) -> str | None:
 
 def cudnn_supports(point: Point, device: Any) -> str | None:
     """Return why cuDNN cannot run the point; torch calls it with an upper-left mask only."""
-    if point.causal == "yes" and offset_of(point):
+    if point.causal == "yes" and offset_of(point) and not is_banded(point):
         return "has no causal mask that is aligned lower right"
     return on_cuda(point, device) or sdpa_supports(point, device)
 
@@ -86,6 +105,8 @@ def gluon_supports(point: Point, device: Any) -> str | None:
     """Return why gpuperf's Gluon kernels cannot run the point, or None where they can."""
     if reason := lacks_mask(point) or lacks_dropout(point) or on_cuda(point, device):
         return reason
+    if is_banded(point) or cap_of(point):
+        return "has no windows, documents or cap of scores"
     if point.head_dim not in HOPPER_DIMS:
         return f"head-dim must be one of {', '.join(map(str, HOPPER_DIMS))}"
     if point.head_dim == 256 and point.mode != "fwd":
@@ -103,6 +124,8 @@ def package_supports(module: str, least: int, drops: bool) -> Callable[[Point, A
             return f"the package {module} is not installed"
         if reason := lacks_mask(point) or (None if drops else lacks_dropout(point)):
             return reason
+        if has_documents(point):
+            return "takes documents by another function"
         if point.causal == "yes" and point.align == "upper-left" and key_count(point) != point.seq:
             return "aligns a causal mask lower right"
         if reason := on_cuda(point, device):

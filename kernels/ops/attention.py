@@ -2,9 +2,12 @@
 
 q is (batch, heads, seq, head_dim), k and v are (batch, heads/gqa, kv, head_dim); kv = seq unless
 given. A causal mask admits for query i the keys j ≤ i + kv − seq (`lower-right`, FlashAttention's)
-or j ≤ i (`upper-left`, that of torch's `is_causal`); a query without a key gives 0. A mask tensor
-is an input of its own, (seq, kv) for all heads: added to the scores, or true where a pair counts.
-Dropout sets elements of the softmax to 0 and divides the others by 1 − its probability.
+or j ≤ i (`upper-left`, that of torch's `is_causal`); a query without a key gives 0. A window admits
+the `window` keys up to the query's own, and without a causal mask as many from it on. Documents of
+a sequence, of two or three lengths, do not see each other. A mask tensor is an input of its own,
+(seq, kv) for all heads: added to the scores, or true where a pair counts. With a softcap scores are
+softcap · tanh(score / softcap). Dropout sets elements of the softmax to 0 and divides the others by
+1 − its probability.
 
 The FLOPs of the cost are those of the matmuls over the S pairs of query and key that the mask
 admits: 4·batch·heads·head_dim·S forward, and twice that backward. S is exact; with `causal_flops`
@@ -17,7 +20,8 @@ implementations move forward:
   and a byte a score more with dropout.
 - `compile`: the same function under torch.compile.
 - `sdpa_math`, `sdpa_efficient`, `sdpa_flash`, `sdpa_cudnn`: torch's scaled_dot_product_attention,
-  each pinned to one backend; the names of the kernels that ran confirm it. With dropout, cuDNN 9.19
+  each pinned to one backend; the names of the kernels that ran confirm it. Windows and documents
+  are a boolean mask of all pairs, which `sdpa_flash` does not take. With dropout, cuDNN 9.19
   drops the same elements in rows i, i + 2, i + 4 and i + 6 of a head, and is `wrong`.
 - `flex`: torch's flex_attention, compiled, with a block mask.
 - `triton_flash`: gpuperf's Triton kernels (`_flash.py`); 4v, and the log-sum-exp.
@@ -43,14 +47,26 @@ from gpuperf.kernels import _flash_hopper_backward as hopper_backward
 from gpuperf.kernels._attention_dropout import kept_by
 from gpuperf.kernels._attention_inputs import NAMES, gradient_sizes, make_inputs, narrow, prepared
 from gpuperf.kernels._masks import (
+    DOCUMENTS,
     DROPOUT,
     MASK,
+    SOFTCAP,
+    WINDOW,
+    cap_of,
+    diagonals,
+    document_starts,
     dropout_of,
     has_blind_queries,
+    has_documents,
+    has_hidden_places,
     hidden_pairs,
+    hidden_places,
+    is_banded,
     key_count,
+    key_ranges,
     mask_of,
     offset_of,
+    window_of,
 )
 from gpuperf.kernels._modes import MODE, Backward, by_mode, by_torch
 
@@ -73,17 +89,18 @@ def eager(point: Point, device: Any) -> Attend:
     `where` and its gradient are one kernel each over the scores; `masked_fill` copies them first.
     """
     hidden, scale, blind = None, point.head_dim**-0.5, has_blind_queries(point)
-    kind, dropout = mask_of(point), dropout_of(point)
-    if point.causal == "yes":
-        i, j = (torch.arange(n, device=device) for n in (point.seq, key_count(point)))
-        hidden = j > i[:, None] + offset_of(point)
+    kind, dropout, cap = mask_of(point), dropout_of(point), cap_of(point)
+    if has_hidden_places(point):
+        hidden = hidden_places(point, torch.arange(point.seq, device=device))
 
     def attend(
         q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None = None
     ) -> torch.Tensor:
         if point.gqa > 1:
             k, v = k.repeat_interleave(point.gqa, 1), v.repeat_interleave(point.gqa, 1)
-        scores = q @ k.transpose(-1, -2) * scale
+        scores = q @ k.transpose(-1, -2) * (scale / cap if cap else scale)
+        if cap:
+            scores = torch.tanh(scores) * cap
         if mask is not None:
             scores = scores + mask if kind == "additive" else torch.where(mask, scores, -math.inf)
         if hidden is not None:
@@ -118,7 +135,9 @@ def sdpa(backend: str) -> Callable[[Point, Any], Attend]:
         from torch.nn.attention import SDPBackend, bias, sdpa_kernel
 
         pinned, causal, corner = getattr(SDPBackend, backend), point.causal == "yes", None
-        if causal and offset_of(point):
+        if is_banded(point):
+            causal, corner = False, ~hidden_places(point, torch.arange(point.seq, device=device))
+        elif causal and offset_of(point):
             causal, corner = False, bias.causal_lower_right(point.seq, key_count(point))
         attention = partial(F.scaled_dot_product_attention, enable_gqa=point.gqa > 1)
         dropout = dropout_of(point)
@@ -143,26 +162,52 @@ def sdpa(backend: str) -> Callable[[Point, Any], Attend]:
 
 
 def flex(point: Point, device: Any) -> Attend:
-    """Return compiled flex_attention, with a block mask where the point is causal."""
+    """Return compiled flex_attention, with a block mask where pairs are hidden by their places."""
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
-    offset, mask = offset_of(point), None
-    if point.causal == "yes":
-        mask = create_block_mask(
-            lambda b, h, i, j: j <= i + offset,
-            None,
-            None,
-            point.seq,
-            key_count(point),
-            device=str(device),
+    score, block_mask, cap = None, None, cap_of(point)
+    least, most = diagonals(point)
+    document = None
+    if has_documents(point):
+        starts = torch.tensor(document_starts(point), device=device)
+        tokens = torch.arange(point.seq, device=device)
+        document = torch.searchsorted(starts, tokens, right=True)
+
+    def admits(b: Any, h: Any, i: torch.Tensor, j: torch.Tensor) -> torch.Tensor:
+        seen = i >= 0
+        if most is not None:
+            seen = seen & (j <= i + most)
+        if least is not None:
+            seen = seen & (j >= i + least)
+        return seen if document is None else seen & (document[i] == document[j])
+
+    if has_hidden_places(point):
+        block_mask = create_block_mask(
+            admits, None, None, point.seq, key_count(point), device=str(device)
         )
-    return compiled(partial(flex_attention, block_mask=mask, enable_gqa=point.gqa > 1))
+    if cap:
+
+        def score(value: torch.Tensor, b: Any, h: Any, i: Any, j: Any) -> torch.Tensor:
+            return cap * torch.tanh(value / cap)
+
+    return compiled(
+        partial(flex_attention, score_mod=score, block_mask=block_mask, enable_gqa=point.gqa > 1)
+    )
+
+
+def flash_mask(point: Point, device: torch.device) -> flash.Mask:
+    """Return the mask of our kernels."""
+    band = None
+    if is_banded(point):
+        band = flash.band_of(*key_ranges(point, device), key_count(point))
+    scale = point.head_dim**-0.5
+    return flash.Mask(point.causal == "yes", offset_of(point), scale, band, float(cap_of(point)))
 
 
 def attention_triton(inputs: Inputs, point: Point, options: object) -> Call:
     """Build gpuperf's Triton attention, each kernel with its fastest tile."""
     q, k, v = (inputs[name] for name in NAMES)
-    mask = flash.Mask(point.causal == "yes", offset_of(point), point.head_dim**-0.5)
+    mask = flash_mask(point, q.device)
     attend = tune(partial(partial, flash.forward, q, k, v, mask), flash.tiles("forward", q))
     tiles = {"forward": attend.chosen}
     if point.mode != "fwd":
@@ -189,7 +234,7 @@ def attention_triton(inputs: Inputs, point: Point, options: object) -> Call:
 def attention_gluon(inputs: Inputs, point: Point, options: object) -> Call:
     """Build gpuperf's Gluon attention for Hopper, with the tiles of its tables."""
     q, k, v = (inputs[name] for name in NAMES)
-    mask = flash.Mask(point.causal == "yes", offset_of(point), point.head_dim**-0.5)
+    mask = flash_mask(point, q.device)
     attend = partial(hopper.forward, q, k, v, mask)
 
     def forward() -> tuple[torch.Tensor, Backward]:
@@ -207,6 +252,10 @@ def package(module: str) -> Callable[[Point, Any], Attend]:
         function = importlib.import_module(module).flash_attn_func
         if dropout_of(point):
             function = partial(function, dropout_p=dropout_of(point))
+        if window := window_of(point):
+            function = partial(function, window_size=(window - 1, window - 1))
+        if cap := cap_of(point):
+            function = partial(function, softcap=float(cap))
 
         def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
             o = function(*(t.transpose(1, 2) for t in (q, k, v)), causal=point.causal == "yes")
@@ -236,6 +285,9 @@ def reference(inputs: Inputs, point: Point) -> Any:
     for head, (query, out, dquery, grad, key, value, dkey, dvalue) in enumerate(heads):
         for chunk in (slice(start, start + rows) for start in range(0, len(index), rows)):
             scores = query[chunk] * scale @ key.T
+            if cap := cap_of(point):
+                scores = cap * torch.tanh(scores / cap)
+            slopes = 1 - (scores / cap).square() if cap else None
             if mask_of(point) == "additive":
                 scores += inputs["mask"][index[chunk]]
             if (hidden := hidden_pairs(inputs, point, index[chunk])) is not None:
@@ -254,6 +306,8 @@ def reference(inputs: Inputs, point: Point) -> Any:
             if factors is not None:
                 dshares *= factors
             dscores = dshares.sub_(drop).mul_(shares)
+            if slopes is not None:
+                dscores *= slopes
             dquery[chunk] = dscores @ key * scale
             dkey += dscores.T @ query[chunk] * scale
     gradients = (dq, dk, dv)
@@ -281,6 +335,9 @@ ATTENTION = Workload(
         Axis(
             "causal_flops", "exact", "pairs counted under a causal mask", choices=("exact", "half")
         ),
+        WINDOW,
+        SOFTCAP,
+        DOCUMENTS,
         MASK,
         DROPOUT,
         MODE,

@@ -30,7 +30,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 SHARED_BYTES = 227 * 1024  # that a block may have
-KINDS = {"lse": "*fp32", "sums": "*fp32", "factor": "fp32", "scale": "fp32"}
+KINDS = {"lse": "*fp32", "sums": "*fp32", "factor": "fp32", "slope": "fp32", "scale": "fp32"}
 TENSORS = ("q", "k", "v", "o", "do", "dq", "dk", "dv")
 
 
@@ -50,31 +50,37 @@ def compiled(
     return triton.compile(source, GPUTarget("cuda", 90, 32), {**options, "ptx_options": "-O1"})
 
 
-def flash_kernel(kernel: Any, d: int, tile: Mapping[str, int], **constants: Any) -> int:
+def flash_kernel(kernel: Any, d: int, tile: Mapping[str, int], mask: str = "causal") -> int:
     """The bytes of shared memory of a kernel of flash attention, checked for Hopper's loads."""
-    constants |= {"D": d, "BM": tile["BM"]}
+    constants: dict[str, Any] = {"D": d, "BM": tile["BM"]}
     multiplies = "BN" in kernel.arg_names
-    if multiplies:
-        constants |= {"BN": tile["BN"], "PRECISION": "tf32"}
     names = kernel.arg_names
+    ranges = [name for name in names if name.endswith(("_begins", "_ends"))]
+    if multiplies:
+        cap = "fast" if mask == "band" else "none"
+        constants |= {"BN": tile["BN"], "PRECISION": "tf32", "MASK": mask, "CAP": cap}
+        constants |= {} if mask == "band" else dict.fromkeys(ranges)
     kinds = {n: "*bf16" if n in TENSORS else KINDS.get(n, "i32") for n in names}
+    kinds |= dict.fromkeys(ranges, "*i32")
     aligned = [n for n in names if kinds[n][0] == "*" or n[:2] in ("sq", "sk", "s_")]
     options = {name: tile[name] for name in ("num_warps", "num_stages")}
     made = compiled(kernel, kinds, constants, aligned, **options)
     if multiplies:
         assert "wgmma.mma_async" in made.asm["ptx"], (kernel, d, tile)
         assert "cp.async.bulk.tensor" in made.asm["ptx"], (kernel, d, tile)
+        assert ("tanh.approx" in made.asm["ptx"]) == (mask == "band")
     return int(made.metadata.shared)
 
 
 def fits(kernel: Any, dims: Sequence[int], tiles: Sequence[Mapping[str, int]]) -> None:
     # An H200 was seen to like the first tile; smaller GPUs have room for the last.
     for d in dims:
-        shared = flash_kernel(kernel, d, tiles[0], CAUSAL=True)
+        shared = flash_kernel(kernel, d, tiles[0])
         assert shared <= SHARED_BYTES, (kernel, d)
     # A kernel without a mask has the loops of the masked one, of which the largest d needs most.
-    assert flash_kernel(kernel, d, tiles[0], CAUSAL=False) <= SHARED_BYTES, (kernel, d)
-    assert flash_kernel(kernel, d, tiles[-1], CAUSAL=True) <= SHARED_BYTES // 2, kernel
+    for mask in ("all", "band"):
+        assert flash_kernel(kernel, d, tiles[0], mask) <= SHARED_BYTES, (kernel, d)
+    assert flash_kernel(kernel, d, tiles[-1]) <= SHARED_BYTES // 2, kernel
 
 
 def flash_forward() -> None:

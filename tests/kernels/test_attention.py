@@ -60,6 +60,47 @@ def test_the_pairs_that_a_mask_shows_are_counted_exactly(
     assert masks.unmasked_pairs(point) == counted(seq, kv, *mask)
 
 
+@given(
+    st.integers(1, 30), st.integers(1, 30), st.sampled_from(MASKS), st.integers(0, 40), st.data()
+)
+def test_windows_and_documents_are_counted_exactly(
+    seq: int, kv: int, mask: tuple[str, str], window: int, data: st.DataObject
+) -> None:
+    documents = data.draw(st.integers(1, seq))
+    if documents > 1:
+        kv = seq
+    shape = {"seq": seq, "kv": kv, "causal": mask[0], "align": mask[1]}
+    point = of(**shape, window=window, documents=documents)
+    starts = masks.document_starts(point)
+    assert len(starts) == documents + 1
+    assert starts == tuple(sorted(set(starts))) or seq < 3 * documents  # else some may be empty
+    shift = kv - seq if mask[1] == "lower-right" else 0
+    seen = torch.zeros(seq, kv, dtype=torch.bool)
+    for i in range(seq):
+        for j in range(kv):
+            near = not window or abs(j - i - shift) < window
+            before = mask[0] == "no" or j <= i + shift
+            same = documents == 1 or all((i < start) == (j < start) for start in starts)
+            seen[i, j] = near and before and same
+    assert masks.unmasked_pairs(point) == seen.sum()
+    assert masks.seen_keys(point) == seen.any(0).sum()
+    assert masks.has_blind_queries(point) == (not seen.any(1).all())
+    assert masks.most_keys(point) >= seen.sum(1).max()
+    assert torch.equal(masks.admitted_pairs({"q": torch.zeros(1)}, point), seen)
+    assert torch.equal(masks.admitted_keys({"q": torch.zeros(1)}, point), seen.sum(1).double())
+
+
+def test_a_window_of_a_long_sequence_is_counted_at_once() -> None:
+    most = 10**15
+    point = of(seq=most, causal="yes", window=4096)
+    assert masks.unmasked_pairs(point) == 4096 * most - 4096 * 4095 // 2
+    # A query that decodes reads the keys of its window alone.
+    decode = {"seq": 1, "kv": 2**16, "causal": "yes", "dtype": "bf16"}
+    all_keys, near = (ATTENTION.cost(of(**decode, window=w)).dram_bytes for w in (0, 2**12))
+    q = 2 * 4 * 16 * 2
+    assert (all_keys - 2 * q) == 16 * (near - 2 * q)
+
+
 def test_a_causal_mask_shows_half_and_half_of_the_diagonal() -> None:
     assert masks.unmasked_pairs(of(seq=4096, causal="yes")) == 4096 * 4097 // 2
     most = 10**15  # counted before it is refused, and at once
@@ -183,6 +224,53 @@ def test_every_way_on_a_cpu_is_the_reference(seq: int, kv: int, causal: str, ali
         for name in ("eager", "sdpa_math", "triton_flash"):
             if BY_NAME[name].supports(point, CPU) is None:
                 assert_right(point, inputs, BY_NAME[name].build(inputs, point, {})())
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"window": 4},
+        {"window": 4, "causal": "yes"},
+        {"window": 3, "causal": "yes", "seq": 5, "kv": 12},
+        {"documents": 3},
+        {"documents": 3, "causal": "yes", "window": 4},
+        {"softcap": 2},
+        {"softcap": 1, "causal": "yes", "window": 5, "gqa": 2},
+    ],
+)
+def test_windows_documents_and_caps_on_a_cpu_are_the_reference(given: dict[str, Any]) -> None:
+    for mode in ("fwd", "bwd", "fwd+bwd"):
+        point = of(**{"batch": 1, "seq": 33, **given}, mode=mode)
+        inputs = inputs_of(point)
+        for name in ("eager", "sdpa_math", "triton_flash"):
+            if BY_NAME[name].supports(point, CPU) is None:
+                assert_right(point, inputs, BY_NAME[name].build(inputs, point, {})())
+        without = Point(dict(point) | {"window": 0, "softcap": 0, "documents": 1})
+        with pytest.raises(WrongResult):
+            assert_right(point, inputs, BY_NAME["eager"].build(inputs, without, {})())
+
+
+def test_the_reference_of_a_cap_is_autograd_of_the_definition() -> None:
+    point = of(gqa=2, softcap=1, window=4, documents=2, mode="fwd+bwd")
+    inputs = inputs_of(point)
+    q, k, v = (inputs[name].double().requires_grad_() for name in ("q", "k", "v"))
+    keys, values = (t.repeat_interleave(2, 1) for t in (k, v))
+    scores = torch.tanh(q @ keys.mT / 4)
+    first, end = masks.document_starts(point)[1:]
+    i = torch.arange(end)
+    seen = ((i[:, None] - i).abs() < 4) & ((i[:, None] < first) == (i < first))
+    o = torch.softmax(scores.masked_fill(~seen, -math.inf), -1) @ values
+    want = (o, *torch.autograd.grad(o, (q, k, v), inputs["do"].double()))
+    for got, right in zip(ATTENTION.reference(inputs, point), want, strict=True):
+        torch.testing.assert_close(got, right, rtol=1e-12, atol=1e-12)
+
+
+def test_a_cap_is_two_more_passes_over_the_scores_of_eager_attention() -> None:
+    u = 2 * 4 * 9 * 9 * 4
+    for mode, scores in (("fwd", 4), ("bwd", 5), ("fwd+bwd", 9)):
+        plain, capped = (work_of("eager", of(mode=mode, softcap=cap)) for cap in (0, 50))
+        assert capped.dram_bytes - plain.dram_bytes == scores * u
+        assert ATTENTION.cost(of(mode=mode, softcap=50)) == ATTENTION.cost(of(mode=mode))
 
 
 def test_the_reference_in_chunks_is_autograd_of_the_definition(

@@ -106,7 +106,7 @@ def test_too_few_elements_are_refused() -> None:
 
 def test_without_its_new_axes_a_point_is_as_it_was() -> None:
     """Cases of earlier runs lack them."""
-    new = {"mask", "dropout"}
+    new = {"mask", "dropout", "window", "softcap", "documents"}
     assert {axis.name for axis in ATTENTION.axes if axis.optional} == new
     older = Point({name: value for name, value in of().items() if name not in new})
     assert ATTENTION.cost(older) == ATTENTION.cost(of())

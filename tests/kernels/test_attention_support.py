@@ -58,6 +58,25 @@ NAN = "gives NaN for a query without a key"
             "takes a mask tensor or a causal mask, not both",
         ),
         ("eager", {"mask": "additive", "causal": "yes", "dropout": "0.1"}, CPU, None),
+        ("flex", {"window": 3, "softcap": 50, "documents": 2}, GPU, None),
+        ("triton_flash", {"window": 3, "softcap": 50, "documents": 2}, GPU, None),
+        ("sdpa_math", {"softcap": 50}, CPU, "has no cap of scores"),
+        ("sdpa_math", {"window": 3}, CPU, None),
+        ("sdpa_math", {"window": 3, "seq": 20, "kv": 9, "align": "upper-left"}, CPU, NAN),
+        (
+            "sdpa_math",
+            {"window": 3, "mask": "additive"},
+            CPU,
+            "takes a mask tensor or a causal mask, not both",
+        ),
+        ("sdpa_flash", {"dtype": "bf16", "documents": 2}, GPU, "has neither windows nor documents"),
+        ("sdpa_cudnn", {"dtype": "bf16", "window": 3, "kv": 12, "causal": "yes"}, GPU, None),
+        (
+            "gluon_flash",
+            {"dtype": "bf16", "head_dim": 64, "window": 3},
+            GPU,
+            "has no windows, documents or cap of scores",
+        ),
         ("triton_flash", {"mask": "additive"}, GPU, "takes no mask tensor"),
         ("triton_flash", {"dropout": "0.1"}, GPU, "has no dropout"),
         ("triton_flash", {"head_dim": 24}, GPU, "head-dim must be one of 16, 32, 64, 128, 256"),
@@ -91,6 +110,9 @@ def test_of_a_package_that_is_installed_the_rest_is_said(monkeypatch: pytest.Mon
     assert supports(of(dtype="bf16", mask="boolean"), GPU) == "takes no mask tensor"
     assert supports(of(dtype="bf16", dropout="0.1"), GPU) is None
     assert newer(of(dtype="bf16", dropout="0.1"), GPU) == "has no dropout"
+    documents = of(dtype="bf16", documents=3)
+    assert supports(documents, GPU) == "takes documents by another function"
+    assert supports(of(dtype="bf16", window=3, softcap=50), GPU) is None
     upper = of(dtype="bf16", causal="yes", kv=12, align="upper-left")
     assert supports(upper, GPU) == "aligns a causal mask lower right"
     assert supports(of(dtype="bf16", causal="yes", align="upper-left"), GPU) is None
@@ -100,6 +122,27 @@ def test_heads_that_a_group_does_not_divide_are_refused_with_a_hint() -> None:
     with pytest.raises(CannotMeasure, match="6 heads cannot be shared by 4 at a time") as refused:
         ATTENTION.inputs(of(heads=6, gqa=4), ByteCounter())
     assert refused.value.hint == "--gqa has to divide --heads"
+
+
+@pytest.mark.parametrize(
+    ("given", "message", "hint"),
+    [
+        ({"documents": 3, "kv": 12}, "documents hold keys and queries alike", "leave --kv out"),
+        ({"documents": 10}, "a sequence of 9 tokens has at most 9 documents", "give fewer"),
+        (
+            {"documents": 10**15, "seq": 10**16},
+            "a sequence of 10,000,000,000,000,000 tokens has at most 65,536 documents",
+            "give fewer",
+        ),
+    ],
+)
+def test_documents_that_do_not_fit_are_refused_with_a_hint(
+    given: dict[str, Any], message: str, hint: str
+) -> None:
+    for use in (lambda point: ATTENTION.inputs(point, ByteCounter()), ATTENTION.cost):
+        with pytest.raises(CannotMeasure, match=message) as refused:
+            use(of(**given))
+        assert refused.value.hint.startswith(hint)
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")  # in which torch says why

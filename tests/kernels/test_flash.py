@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from gpuperf.kernels import _flash as flash
-from gpuperf.kernels._flash import LOG2_E, Mask
+from gpuperf.kernels._flash import LOG2_E, Band, Mask
 
 from gpuperf.jit import INTERPRETED
 
@@ -29,6 +29,7 @@ SHAPES = (
     (1, 4, 2, 7, 5, 64),
     (1, 1, 1, 40, 20, 128),
 )
+SHORT = (1, 1, 1, 70, 9, 16)
 ALIGNED = ("no mask", "lower right", "upper left")
 
 Tensors = dict[str, torch.Tensor]
@@ -63,8 +64,12 @@ def exact(given: Tensors, mask: Mask) -> Tensors:
     q, k, v = (given[name].double().requires_grad_() for name in ("q", "k", "v"))
     keys, values = (t.repeat_interleave(q.shape[1] // k.shape[1], 1) for t in (k, v))
     scores = q @ keys.transpose(-1, -2) * mask.scale
+    if mask.cap:
+        scores = mask.cap * torch.tanh(scores / mask.cap)
     i, j = torch.arange(q.shape[2])[:, None], torch.arange(k.shape[2])[None, :]
     seen = (j <= i + mask.offset) | (not mask.causal)
+    if mask.band:
+        seen = (j >= mask.band.key_begins[:, None]) & (j < mask.band.key_ends[:, None])
     # A row without a key gets a finite row instead, so that autograd meets no NaN, and then 0.
     blind = ~seen.any(1, keepdim=True)
     scores = scores.masked_fill(~(seen | blind), -math.inf)
@@ -122,6 +127,79 @@ def test_any_offset_of_the_mask_is_taken(offset: int) -> None:
     given = drawn(1, 1, 1, 33, 40, 16)
     mask = Mask(True, offset, 0.25)
     assert_right(given, mask, ours(given, mask))
+
+
+def band_at(align: str, n_q: int, n_k: int) -> Band:
+    """A window, documents, two keys for each query, or ranges drawn at random, some empty."""
+    i = torch.arange(n_q)
+    begins, ends = (i + n_k - n_q - 10).clamp(0, n_k), (i + n_k - n_q + 1).clamp(0, n_k)
+    if align == "documents":
+        of = torch.bucketize(i, torch.tensor([3, 19, 20]), right=True)
+        begins = torch.tensor([0, 3, 19, 20])[of].clamp(max=n_k)
+        ends = torch.tensor([3, 19, 20, n_k])[of].clamp(max=n_k)
+    if align == "two keys":
+        begins = i * (n_k - 1) // n_q
+        ends = begins + 2
+    if align == "any":
+        generator = torch.Generator().manual_seed(n_q + n_k)
+        drawn = [torch.randint(0, n_k + 1, (n_q,), generator=generator) for _ in range(2)]
+        begins, ends = (values.sort().values for values in drawn)
+    return flash.band_of(begins, ends, n_k)
+
+
+BANDS = ("window", "documents", "two keys", "any")
+
+
+@pytest.mark.parametrize("align", BANDS)
+def test_a_band_names_the_queries_of_each_key_as_well(align: str) -> None:
+    band = band_at(align, 33, 40)
+    j, i = torch.arange(40), torch.arange(33)
+    seen = (j >= band.key_begins[:, None]) & (j < band.key_ends[:, None])
+    back = (i >= band.query_begins[:, None]) & (i < band.query_ends[:, None])
+    assert torch.equal(seen.T, back)
+
+
+@interpreted
+@pytest.mark.parametrize("align", BANDS)
+@pytest.mark.parametrize(
+    "shape", [(1, 2, 2, 33, 50, 16), (2, 1, 1, 48, 48, 32), (1, 1, 1, 70, 9, 16)]
+)
+def test_bands_of_keys_are_those_of_float64(shape: tuple[int, ...], align: str) -> None:
+    given = drawn(*shape)
+    mask = Mask(False, 0, 0.25, band_at(align, *shape[3:5]))
+    for tile in (SMALL, LARGE, {**SMALL, "BM": 32}, {**SMALL, "BN": 32}):
+        assert_right(given, mask, ours(given, mask, tile))
+
+
+@interpreted
+@pytest.mark.parametrize("cap", [0.5, 2.0, 50.0])
+@pytest.mark.parametrize("align", ["no mask", "lower right", "window"])
+def test_capped_scores_are_those_of_float64(align: str, cap: float) -> None:
+    given = drawn(1, 2, 2, 33, 40, 16)
+    mask = mask_of(align, given)._replace(cap=cap)
+    if align == "window":
+        mask = mask._replace(band=band_at(align, 33, 40))
+    assert_right(given, mask, ours(given, mask))
+
+
+@interpreted
+@pytest.mark.parametrize("part", ["forward", "kv", "q"])
+def test_keys_far_from_a_window_are_not_read(part: str) -> None:
+    """A NaN would reach every query whose block of keys has it."""
+    given = drawn(1, 1, 1, 64, 64, 16)
+    band = band_at("window", 64, 64)
+    mask = Mask(False, 0, 0.25, band)
+    want = ours(given, mask)
+    far = {name: tensor.clone() for name, tensor in given.items()}
+    if part == "kv":
+        far["q"][:, :, 32:], far["do"][:, :, 32:] = math.nan, math.nan
+        got = ours(far, mask)
+        for name in ("dk", "dv"):
+            assert torch.equal(got[name][:, :, :16], want[name][:, :, :16])
+        return
+    far["k"][:, :, :32], far["v"][:, :, :32] = math.nan, math.nan
+    got, name = ours(far, mask), "o" if part == "forward" else "dq"
+    assert torch.equal(got[name][:, :, 48:], want[name][:, :, 48:])
 
 
 @interpreted
