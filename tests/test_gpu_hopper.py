@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from gpuperf.kernels import _flash as flash
 from gpuperf.kernels import _flash_hopper as forward
 from gpuperf.kernels import _flash_hopper_backward as backward
 from gpuperf.kernels import _matmul_hopper as matmul
@@ -60,14 +61,21 @@ def exact(given: Tensors, mask: Mask) -> Tensors:
     group = q.shape[1] // k.shape[1]
     keys, values = (t.repeat_interleave(group, 1) for t in (k, v))
     scores = q @ keys.transpose(-1, -2) * mask.scale
-    if mask.causal:
-        i, j = (torch.arange(t.shape[2], device="cuda") for t in (q, k))
+    slopes = 1.0
+    if mask.cap:
+        tangents = torch.tanh(scores / mask.cap)
+        scores, slopes = mask.cap * tangents, 1 - tangents.square()
+    i, j = (torch.arange(t.shape[2], device="cuda") for t in (q, k))
+    if mask.band:
+        begins, ends = mask.band.key_begins[:, None], mask.band.key_ends[:, None]
+        scores = scores.masked_fill((j < begins) | (j >= ends), -math.inf)
+    elif mask.causal:
         scores = scores.masked_fill(j > i[:, None] + mask.offset, -math.inf)
     shares = torch.softmax(scores, -1).nan_to_num(0.0)
     lse = torch.logsumexp(scores, -1) / math.log(2)
     o = shares @ values
     dscores = do @ values.transpose(-1, -2) - (o * do).sum(-1, keepdim=True)
-    dscores = shares * dscores * mask.scale
+    dscores = shares * slopes * dscores * mask.scale
 
     def of_keys(x: torch.Tensor) -> torch.Tensor:
         return x.unflatten(1, (-1, group)).sum(2)
@@ -106,6 +114,50 @@ def test_attention_and_its_gradients_are_those_of_float64(
         gradients = backward.backward(q, k, v, o, given["do"], lse, mask)
         got |= dict(zip(("dq", "dk", "dv"), gradients, strict=True))
     assert_close(got, exact(given, mask), torch.finfo(dtype).eps)
+
+
+def band_at(align: str, n_q: int, n_k: int) -> flash.Band:
+    """A window, documents, or ranges drawn at random, some empty."""
+    i = torch.arange(n_q, device="cuda")
+    begins, ends = (i + n_k - n_q - 150).clamp(0, n_k), (i + n_k - n_q + 1).clamp(0, n_k)
+    if align == "documents":
+        starts = torch.tensor([0, n_q // 7, n_q // 2, n_q // 2 + 1, max(n_q, n_k)], device="cuda")
+        document = torch.searchsorted(starts, i, right=True)
+        begins, ends = (starts[document - n].clamp(max=n_k) for n in (1, 0))
+    if align == "any":
+        generator = torch.Generator().manual_seed(n_q + n_k)
+        drawn = [torch.randint(0, n_k + 1, (n_q,), generator=generator) for _ in range(2)]
+        begins, ends = (values.sort().values.cuda() for values in drawn)
+    return flash.band_of(begins, ends, n_k)
+
+
+@pytest.mark.parametrize("cap", [0.0, 3.0])
+@pytest.mark.parametrize("align", ["causal", "window", "documents", "any"])
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("d", [64, 128, 256])
+@pytest.mark.parametrize("language", ["Triton", "Gluon"])
+def test_bands_and_caps_are_those_of_float64(
+    language: str, shape: tuple[int, ...], d: int, align: str, cap: float
+) -> None:
+    given = drawn(shape, d, torch.bfloat16)
+    mask = mask_of("lower right", given)._replace(cap=cap)
+    if align != "causal":
+        mask = mask._replace(band=band_at(align, *shape[3:5]))
+    q, k, v, do = (given[name] for name in ("q", "k", "v", "do"))
+    if language == "Triton":
+        o, lse = flash.forward(q, k, v, mask, flash.FORWARD[0])
+    else:
+        o, lse = forward.forward(q, k, v, mask)
+    got = {"o": o, "lse": lse}
+    if language == "Triton":
+        rest = (q, k, v, do, lse, flash.row_sums(o, do), mask)
+        (dq,) = flash.backward("q", *rest, flash.tiles("q", q)[0])
+        dk, dv = flash.backward("kv", *rest, flash.tiles("kv", q)[0])
+        got |= {"dq": dq, "dk": dk, "dv": dv}
+    elif d < 256:
+        gradients = backward.backward(q, k, v, o, do, lse, mask)
+        got |= dict(zip(("dq", "dk", "dv"), gradients, strict=True))
+    assert_close(got, exact(given, mask), torch.finfo(torch.bfloat16).eps)
 
 
 @pytest.mark.parametrize(("d", "plan"), OTHERS, ids=str)

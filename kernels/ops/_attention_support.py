@@ -92,8 +92,6 @@ def flash_supports(point: Point, device: Any) -> str | None:
         return reason
     if point.head_dim not in FLASH_DIMS:
         return f"head-dim must be one of {', '.join(map(str, FLASH_DIMS))}"
-    if point.head_dim == 256 and point.mode != "fwd":
-        return "head-dim 256 has no backward"
     if point.batch * point.heads > MOST_HEADS:
         return f"takes batch · heads of at most {MOST_HEADS:,}"
     if device.kind == "cpu" and point.dtype == "bf16":
@@ -105,8 +103,6 @@ def gluon_supports(point: Point, device: Any) -> str | None:
     """Return why gpuperf's Gluon kernels cannot run the point, or None where they can."""
     if reason := lacks_mask(point) or lacks_dropout(point) or on_cuda(point, device):
         return reason
-    if is_banded(point) or cap_of(point):
-        return "has no windows, documents or cap of scores"
     if point.head_dim not in HOPPER_DIMS:
         return f"head-dim must be one of {', '.join(map(str, HOPPER_DIMS))}"
     if point.head_dim == 256 and point.mode != "fwd":

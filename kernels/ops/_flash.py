@@ -41,6 +41,16 @@ BACKWARD_Q = (
     {"BM": 128, "BN": 128, "num_warps": 8, "num_stages": 2},
     {"BM": 64, "BN": 32, "num_warps": 8, "num_stages": 1},
 )
+# Heads of 256 elements leave registers for these alone.
+BACKWARD_KV_256 = (
+    {"BM": 64, "BN": 64, "num_warps": 8, "num_stages": 2},
+    {"BM": 32, "BN": 64, "num_warps": 8, "num_stages": 2},
+    {"BM": 32, "BN": 64, "num_warps": 8, "num_stages": 1},
+)
+BACKWARD_Q_256 = (
+    {"BM": 64, "BN": 64, "num_warps": 8, "num_stages": 2},
+    {"BM": 64, "BN": 32, "num_warps": 8, "num_stages": 1},
+)
 
 
 def tiles(part: str, q: torch.Tensor) -> tuple[Tile, ...]:
@@ -48,7 +58,10 @@ def tiles(part: str, q: torch.Tensor) -> tuple[Tile, ...]:
 
     fp32 has one small tile: it uses no tensor cores, and large tiles compile for most of a minute.
     """
-    candidates: tuple[Tile, ...] = {"forward": FORWARD, "kv": BACKWARD_KV, "q": BACKWARD_Q}[part]
+    every: dict[str, tuple[Tile, ...]] = {"forward": FORWARD, "kv": BACKWARD_KV, "q": BACKWARD_Q}
+    if q.shape[-1] == 256:
+        every |= {"kv": BACKWARD_KV_256, "q": BACKWARD_Q_256}
+    candidates = every[part]
     return candidates[-1:] if q.dtype == torch.float32 else candidates
 
 
@@ -73,6 +86,11 @@ class Mask(NamedTuple):
     scale: float
     band: Band | None = None
     cap: float = 0.0
+
+    @property
+    def kind(self) -> str:
+        """`all`, `causal` or `band`."""
+        return "band" if self.band else "causal" if self.causal else "all"
 
     @property
     def slope(self) -> float:
@@ -489,7 +507,7 @@ def _fixed(q: torch.Tensor, mask: Mask, tile: Tile) -> dict[str, object]:
     fast = q.is_cuda and not of_fp32
     return {
         "D": q.shape[3],
-        "MASK": "band" if mask.band else "causal" if mask.causal else "all",
+        "MASK": mask.kind,
         "CAP": "none" if not mask.cap else "fast" if fast else "exact",
         "PRECISION": "ieee" if of_fp32 else "tf32",
         **tile,

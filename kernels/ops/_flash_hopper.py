@@ -7,7 +7,8 @@ softmax of the former while the latter is on the tensor cores. With `turns`, war
 to start their products, so that one computes a softmax while another multiplies.
 
 Blocks of keys are read from the last to the first: only the first blocks that are read, at the
-diagonal or at the end of the keys, need a mask. Arguments and results are those of `_flash.py`.
+diagonal or at the end of the keys, need a mask, and in a band the last blocks too. Arguments and
+results are those of `_flash.py`.
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import torch
-from gpuperf.kernels._flash import LOG2_E, Mask, _plain
+from gpuperf.kernels._flash import Mask, _plain
 from gpuperf.kernels._gluon import (
     barriers,
     descriptor,
+    fast_tanh,
     fence_async_shared,
     gl,
     gluon_jit,
@@ -62,30 +64,55 @@ REGISTERS = {2: (168, 240, 24), 3: (128, 160, 32)}
 
 
 @gluon_jit
-def tile_at(tile, blocks, heads, CAUSAL: gl.constexpr):
+def tile_at(tile, blocks, heads, MASK: gl.constexpr):
     """Return the block of queries, the sequence and the head of a tile; heavy blocks come first."""
     block = tile % blocks
-    if CAUSAL:
+    if MASK == "causal":
         block = blocks - 1 - block
     head = tile // blocks
     return block, head // heads, head % heads
 
 
 @gluon_jit
-def key_blocks(block, offset, nk, CAUSAL: gl.constexpr, BM: gl.constexpr, BN: gl.constexpr):
-    """Return how many blocks of keys a block of queries reads: at least one, to write 0 from."""
+def key_blocks(block, grid, MASK: gl.constexpr, BM: gl.constexpr, BN: gl.constexpr):
+    """Return the first block of keys that a block of queries reads, and the one after the last.
+
+    There is at least one block, to write 0 from.
+    """
+    _tiles, _blocks, _heads, _group, offset, nq, nk, key_begins, key_ends = grid
+    begin = nk * 0
     end = nk
-    if CAUSAL:
+    if MASK == "causal":
         end = gl.minimum(nk, gl.maximum(0, (block + 1) * BM + offset))
-    return gl.maximum(1, gl.cdiv(end, BN))
+    if MASK == "band":
+        begin = gl.minimum(gl.load(key_begins + block * BM), nk - 1)
+        end = gl.load(key_ends + gl.minimum((block + 1) * BM, nq) - 1)
+    return begin // BN, gl.maximum(begin // BN + 1, gl.cdiv(end, BN))
 
 
 @gluon_jit
-def load_blocks(q_at, k_at, v_at, buffers, bars, grid, CAUSAL: gl.constexpr):
+def clear_blocks(first, blocks, grid, MASK: gl.constexpr, BN: gl.constexpr):
+    """Return the first block of keys of *blocks* that needs no mask for the 64 queries from
+    *first*, and the one after the last: at most the last of *blocks*, whose scores come first."""
+    _tiles, _blocks, _heads, _group, offset, nq, nk, key_begins, key_ends = grid
+    begin, end = blocks
+    low = begin
+    clear = nk // BN
+    if MASK == "causal":
+        clear = gl.minimum(clear, gl.maximum(0, first + offset + 1) // BN)
+    if MASK == "band":
+        clear = gl.load(key_ends + gl.minimum(first, nq - 1)) // BN
+        low = gl.cdiv(gl.load(key_begins + gl.minimum(first + 63, nq - 1)), BN)
+    clear = gl.maximum(begin, gl.minimum(clear, end - 1))
+    return gl.minimum(gl.maximum(low, begin), clear), clear
+
+
+@gluon_jit
+def load_blocks(q_at, k_at, v_at, buffers, bars, grid, MASK: gl.constexpr):
     """Load the queries of each tile, then its keys and values from the last block to the first."""
     q_tiles, k_tiles, v_tiles, _o_tiles = buffers
     q_full, q_empty, k_full, k_empty, v_full, v_empty, _turns = bars
-    tiles, blocks, heads, group, offset, _nq, nk = grid
+    tiles, blocks, heads, group, _offset, _nq, _nk, _key_begins, _key_ends = grid
     MEMBERS: gl.constexpr = q_tiles.shape[0]
     STAGES: gl.constexpr = k_tiles.shape[0]
     BN: gl.constexpr = k_tiles.shape[1]
@@ -93,17 +120,17 @@ def load_blocks(q_at, k_at, v_at, buffers, bars, grid, CAUSAL: gl.constexpr):
     phase = 1
     step = 0
     for tile in range(gl.program_id(0), tiles, gl.num_programs(0)):
-        block, b, h = tile_at(tile, blocks, heads, CAUSAL)
+        block, b, h = tile_at(tile, blocks, heads, MASK)
         for c in gl.static_range(MEMBERS):
             mbarrier.wait(q_empty.index(c), phase)
             mbarrier.expect(q_full.index(c), 64 * row_bytes)
             row = (block * MEMBERS + c) * 64
             tma.async_copy_global_to_shared(q_at, [b, h, row, 0], q_full.index(c), q_tiles.index(c))
         phase ^= 1
-        count = key_blocks(block, offset, nk, CAUSAL, 64 * MEMBERS, BN)
-        for t in range(count):
+        begin, end = key_blocks(block, grid, MASK, 64 * MEMBERS, BN)
+        for t in range(end - begin):
             place, free = step % STAGES, step // STAGES & 1 ^ 1
-            at = [b, h // group, (count - 1 - t) * BN, 0]
+            at = [b, h // group, (end - 1 - t) * BN, 0]
             mbarrier.wait(k_empty.index(place), free)
             mbarrier.expect(k_full.index(place), BN * row_bytes)
             tma.async_copy_global_to_shared(k_at, at, k_full.index(place), k_tiles.index(place))
@@ -114,11 +141,14 @@ def load_blocks(q_at, k_at, v_at, buffers, bars, grid, CAUSAL: gl.constexpr):
 
 
 @gluon_jit
-def hide(scores, start, rows, CAUSAL: gl.constexpr):
+def hide(scores, start, rows, MASK: gl.constexpr):
     """Set the scores of hidden pairs to -inf."""
-    i, offset, nk, _factor = rows
+    i, begins, ends, offset, nk, _factor, _slope = rows
     j = start + gl.arange(0, scores.shape[1], gl.SliceLayout(0, scores.type.layout))
-    last = gl.minimum(i + offset, nk - 1) if CAUSAL else gl.maximum(i * 0 + nk - 1, 0)
+    if MASK == "band":
+        seen = (j[None, :] >= begins[:, None]) & (j[None, :] < ends[:, None])
+        return gl.where(seen, scores, float("-inf"))
+    last = gl.minimum(i + offset, nk - 1) if MASK == "causal" else gl.maximum(i * 0 + nk - 1, 0)
     return gl.where(j[None, :] <= last[:, None], scores, float("-inf"))
 
 
@@ -154,18 +184,20 @@ def begin_values(shares, v_tiles, v_full, acc, step):
 
 
 @gluon_jit
-def begin_tile(step, start, q_tile, buffers, bars, rows, CAUSAL: gl.constexpr):
+def begin_tile(step, start, q_tile, buffers, bars, rows, MASK: gl.constexpr, CAPPED: gl.constexpr):
     """Return the sums of o, of the shares, their maximum, and the shares of the last block."""
     _q_tiles, k_tiles, v_tiles, _o_tiles = buffers
     _q_full, _q_empty, k_full, k_empty, _v_full, _v_empty, _turns = bars
-    _i, _offset, _nk, factor = rows
+    _i, _begins, _ends, _offset, _nk, factor, slope = rows
     STAGES: gl.constexpr = k_tiles.shape[0]
     D: gl.constexpr = v_tiles.shape[2]
     ROWS: gl.constexpr = gl.SliceLayout(1, sums_layout(k_tiles.shape[1]))
     pending = begin_scores(q_tile, k_tiles, k_full, step)
     scores = warpgroup_mma_wait(0, deps=(pending,))
     mbarrier.arrive(k_empty.index(step % STAGES), count=1)
-    scores = hide(scores, start, rows, CAUSAL)
+    if CAPPED:
+        scores = fast_tanh(scores * slope)
+    scores = hide(scores, start, rows, MASK)
     most = gl.full([64], float("-inf"), gl.float32, ROWS)
     total = gl.zeros([64], gl.float32, ROWS)
     share, most, total, _shrink = soften(scores, most, total, factor, True)
@@ -184,7 +216,8 @@ def attend_block(
     bars,
     rows,
     MASKED: gl.constexpr,
-    CAUSAL: gl.constexpr,
+    MASK: gl.constexpr,
+    CAPPED: gl.constexpr,
     MEMBER: gl.constexpr,
     TURNS: gl.constexpr,
 ):
@@ -192,7 +225,7 @@ def attend_block(
     acc, total, most, shares = state
     q_tiles, k_tiles, v_tiles, _o_tiles = buffers
     _q_full, _q_empty, k_full, k_empty, v_full, v_empty, turns = bars
-    _i, _offset, _nk, factor = rows
+    _i, _begins, _ends, _offset, _nk, factor, slope = rows
     MEMBERS: gl.constexpr = q_tiles.shape[0]
     STAGES: gl.constexpr = k_tiles.shape[0]
     if TURNS:
@@ -204,8 +237,10 @@ def attend_block(
         mbarrier.arrive(turns.index((MEMBER + 1) % MEMBERS), count=1)
     scores = warpgroup_mma_wait(1, deps=(pending,))
     mbarrier.arrive(k_empty.index(step % STAGES), count=1)
+    if CAPPED:
+        scores = fast_tanh(scores * slope)
     if MASKED:
-        scores = hide(scores, start, rows, CAUSAL)
+        scores = hide(scores, start, rows, MASK)
     share, most, total, shrink = soften(scores, most, total, factor, MASKED)
     before = step - 1
     # It has completed: ptxas moves no softmax below the end of the products past this branch.
@@ -246,8 +281,9 @@ def attend(
     buffers,
     bars,
     grid,
-    factor,
-    CAUSAL: gl.constexpr,
+    scalars,
+    MASK: gl.constexpr,
+    CAPPED: gl.constexpr,
     MEMBER: gl.constexpr,
     TURNS: gl.constexpr,
     OWN: gl.constexpr,
@@ -255,7 +291,8 @@ def attend(
     """Compute 64 rows of o of each tile in a warpgroup."""
     q_tiles, k_tiles, _v_tiles, o_tiles = buffers
     q_full, q_empty, _k_full, _k_empty, _v_full, _v_empty, _turns = bars
-    tiles, blocks, heads, _group, offset, nq, nk = grid
+    tiles, blocks, heads, _group, offset, nq, nk, key_begins, key_ends = grid
+    factor, slope = scalars
     BN: gl.constexpr = k_tiles.shape[1]
     BM: gl.constexpr = 64 * q_tiles.shape[0]
     q_tile = q_tiles.index(MEMBER)
@@ -263,30 +300,75 @@ def attend(
     step = 0
     turn = 0
     for tile in range(gl.program_id(0), tiles, gl.num_programs(0)):
-        block, b, h = tile_at(tile, blocks, heads, CAUSAL)
+        block, b, h = tile_at(tile, blocks, heads, MASK)
         first = block * BM + MEMBER * 64
         i = first + gl.arange(0, 64, gl.SliceLayout(1, sums_layout(BN)))
-        rows = (i, offset, nk, factor)
-        count = key_blocks(block, offset, nk, CAUSAL, BM, BN)
-        clear = nk // BN
-        if CAUSAL:
-            clear = gl.minimum(clear, gl.maximum(0, first + offset + 1) // BN)
-        clear = gl.minimum(clear, count - 1)
+        begins = i
+        ends = i
+        if MASK == "band":
+            begins = gl.load(key_begins + i, i < nq, 0)
+            ends = gl.load(key_ends + i, i < nq, 0)
+        rows = (i, begins, ends, offset, nk, factor, slope)
+        begin, end = key_blocks(block, grid, MASK, BM, BN)
+        low, clear = clear_blocks(first, (begin, end), grid, MASK, BN)
         mbarrier.wait(q_full.index(MEMBER), phase)
-        state = begin_tile(step, (count - 1) * BN, q_tile, buffers, bars, rows, CAUSAL)
+        state = begin_tile(step, (end - 1) * BN, q_tile, buffers, bars, rows, MASK, CAPPED)
         step += 1
-        for start in range((count - 2) * BN, clear * BN - 1, -BN):
+        for start in range((end - 2) * BN, clear * BN - 1, -BN):
             state = attend_block(
-                state, step, turn, start, q_tile, buffers, bars, rows, True, CAUSAL, MEMBER, TURNS
+                state,
+                step,
+                turn,
+                start,
+                q_tile,
+                buffers,
+                bars,
+                rows,
+                True,
+                MASK,
+                CAPPED,
+                MEMBER,
+                TURNS,
             )
             step += 1
             turn += 1
-        for start in range((clear - 1) * BN, -1, -BN):
+        for start in range((clear - 1) * BN, low * BN - 1, -BN):
             state = attend_block(
-                state, step, turn, start, q_tile, buffers, bars, rows, False, CAUSAL, MEMBER, TURNS
+                state,
+                step,
+                turn,
+                start,
+                q_tile,
+                buffers,
+                bars,
+                rows,
+                False,
+                MASK,
+                CAPPED,
+                MEMBER,
+                TURNS,
             )
             step += 1
             turn += 1
+        if MASK == "band":
+            for start in range((low - 1) * BN, begin * BN - 1, -BN):
+                state = attend_block(
+                    state,
+                    step,
+                    turn,
+                    start,
+                    q_tile,
+                    buffers,
+                    bars,
+                    rows,
+                    True,
+                    MASK,
+                    CAPPED,
+                    MEMBER,
+                    TURNS,
+                )
+                step += 1
+                turn += 1
         if OWN:
             mbarrier.arrive(q_empty.index(MEMBER), count=1)
         of_head = lse + (b * heads + h).to(gl.int64) * nq
@@ -307,7 +389,10 @@ def forward_hopper_kernel(
     v_at,
     o_at,
     lse,
+    key_begins,
+    key_ends,
     factor,
+    slope,
     offset,
     nq,
     nk,
@@ -315,7 +400,8 @@ def forward_hopper_kernel(
     blocks,
     heads,
     group,
-    CAUSAL: gl.constexpr,
+    MASK: gl.constexpr,
+    CAPPED: gl.constexpr,
     D: gl.constexpr,
     BN: gl.constexpr,
     MEMBERS: gl.constexpr,
@@ -339,13 +425,14 @@ def forward_hopper_kernel(
     buffers = (q_tiles, k_tiles, v_tiles, o_tiles)
     bars = (queries[0], queries[1], keys[0], keys[1], values[0], values[1], barriers(MEMBERS, 1))
     fence_async_shared()
-    grid = (tiles, blocks, heads, group, offset, nq, nk)
+    grid = (tiles, blocks, heads, group, offset, nq, nk, key_begins, key_ends)
+    scalars = (factor, slope)
     if MEMBERS == 2:
         gl.warp_specialize(
             [
-                (attend, (lse, o_at, buffers, bars, grid, factor, CAUSAL, 0, TURNS, OWN)),
-                (attend, (lse, o_at, buffers, bars, grid, factor, CAUSAL, 1, TURNS, OWN)),
-                (load_blocks, (q_at, k_at, v_at, buffers, bars, grid, CAUSAL)),
+                (attend, (lse, o_at, buffers, bars, grid, scalars, MASK, CAPPED, 0, TURNS, OWN)),
+                (attend, (lse, o_at, buffers, bars, grid, scalars, MASK, CAPPED, 1, TURNS, OWN)),
+                (load_blocks, (q_at, k_at, v_at, buffers, bars, grid, MASK)),
             ],
             [4, 1],
             [REGISTERS, LOADER],
@@ -353,10 +440,10 @@ def forward_hopper_kernel(
     else:
         gl.warp_specialize(
             [
-                (attend, (lse, o_at, buffers, bars, grid, factor, CAUSAL, 0, TURNS, OWN)),
-                (attend, (lse, o_at, buffers, bars, grid, factor, CAUSAL, 1, TURNS, OWN)),
-                (attend, (lse, o_at, buffers, bars, grid, factor, CAUSAL, 2, TURNS, OWN)),
-                (load_blocks, (q_at, k_at, v_at, buffers, bars, grid, CAUSAL)),
+                (attend, (lse, o_at, buffers, bars, grid, scalars, MASK, CAPPED, 0, TURNS, OWN)),
+                (attend, (lse, o_at, buffers, bars, grid, scalars, MASK, CAPPED, 1, TURNS, OWN)),
+                (attend, (lse, o_at, buffers, bars, grid, scalars, MASK, CAPPED, 2, TURNS, OWN)),
+                (load_blocks, (q_at, k_at, v_at, buffers, bars, grid, MASK)),
             ],
             [4, 4, 1],
             [REGISTERS, REGISTERS, LOADER],
@@ -369,7 +456,7 @@ def forward(
     """Return o (b, h, n_q, d), and the log-sum-exp in base 2 of the scaled scores (b, h, n_q)."""
     (q,), (k, v) = _plain(q), _plain(k, v)
     (b, h, nq, d), nk = q.shape, k.shape[2]
-    plan = plan or PLANS[d, mask.causal]
+    plan = plan or PLANS[d, mask.causal or mask.band is not None]
     o, lse = torch.empty_like(q), torch.empty((b, h, nq), dtype=torch.float32, device=q.device)
     blocks = triton.cdiv(nq, 64 * plan.members)
     tiles = blocks * b * h
@@ -377,9 +464,10 @@ def forward(
     forward_hopper_kernel[(programs_for(tiles, plan.persistent, q.device),)](
         *(descriptor(x, rows) for x, rows in ((q, 64), (k, plan.keys), (v, plan.keys), (o, 64))),
         lse,
-        mask.scale * LOG2_E,
-        *(mask.offset, nq, nk, tiles, blocks, h, h // k.shape[1]),
-        CAUSAL=mask.causal,
+        *(mask.band[:2] if mask.band else (lse, lse)),
+        *(mask.factor, mask.slope, mask.offset, nq, nk, tiles, blocks, h, h // k.shape[1]),
+        MASK=mask.kind,
+        CAPPED=mask.cap > 0,
         D=d,
         BN=plan.keys,
         MEMBERS=plan.members,

@@ -15,13 +15,14 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import torch
-from gpuperf.kernels._flash import LOG2_E, Mask, _plain, head_at
+from gpuperf.kernels._flash import Mask, _plain, head_at
 from gpuperf.kernels._gluon import (
     TensorDescriptor,
     barriers,
     builtin,
     constexpr_function,
     descriptor,
+    fast_tanh,
     fence_async_shared,
     gl,
     gluon_jit,
@@ -68,27 +69,38 @@ def sums_layout(m, n):
 
 
 @gluon_jit
-def query_range(first, offset, nq, nk, CAUSAL: gl.constexpr, BM: gl.constexpr, BN: gl.constexpr):
-    """Return the first query that a block of keys needs, the first without a mask, and the end."""
+def query_range(first, grid, MASK: gl.constexpr, BM: gl.constexpr, BN: gl.constexpr):
+    """Return the first query that a block of keys needs, the first without a mask, the one after
+    the last of them, and the end."""
+    _blocks, _heads, _group, offset, nq, nk, _padded, query_begins, query_ends = grid
     whole = gl.cdiv(nq, BM) * BM
     begin = whole * 0
     clear = whole * 0
-    if CAUSAL:
+    if MASK == "causal":
         begin = gl.minimum(gl.maximum(0, first - offset) // BM * BM, whole)
         clear = gl.cdiv(gl.maximum(first + BN - 1 - offset, 0), BM) * BM
         clear = gl.minimum(gl.maximum(clear, begin), whole)
+    last = whole
+    if MASK == "band":
+        final = gl.minimum(first + BN, nk) - 1
+        begin = gl.load(query_begins + first) // BM * BM
+        whole = gl.maximum(begin, gl.cdiv(gl.load(query_ends + final), BM) * BM)
+        clear = gl.cdiv(gl.load(query_begins + final), BM) * BM
+        clear = gl.minimum(gl.maximum(clear, begin), whole)
+        last = gl.maximum(clear, gl.load(query_ends + first) // BM * BM)
     if first + BN > nk:
         clear = whole
-    return begin, clear, whole
+        last = whole
+    return begin, clear, last, whole
 
 
 @gluon_jit
-def load_queries(tensors, buffers, bars, grid, CAUSAL: gl.constexpr):
+def load_queries(tensors, buffers, bars, grid, MASK: gl.constexpr):
     """Load a block of keys and values, then the blocks of queries and gradients of each head."""
     q_at, do_at, k_at, v_at, norm_at, sums_at = tensors
     k_tile, v_tile, q_tiles, do_tiles, norms, sums, _ds_tile, _dq_tile = buffers
     kv_full, q_full, do_full, empty = bars
-    blocks, heads, group, offset, nq, nk, padded = grid
+    blocks, heads, group, _offset, _nq, _nk, padded, _query_begins, _query_ends = grid
     STAGES: gl.constexpr = q_tiles.shape[0]
     BM: gl.constexpr = q_tiles.shape[1]
     D: gl.constexpr = q_tiles.shape[2]
@@ -96,7 +108,7 @@ def load_queries(tensors, buffers, bars, grid, CAUSAL: gl.constexpr):
     first = gl.program_id(0) % blocks * BN
     head = gl.program_id(0) // blocks
     b, h = head // (heads // group), head % (heads // group)
-    begin, _clear, whole = query_range(first, offset, nq, nk, CAUSAL, BM, BN)
+    begin, _clear, _last, whole = query_range(first, grid, MASK, BM, BN)
     mbarrier.expect(kv_full, 2 * BN * D * 2)
     tma.async_copy_global_to_shared(k_at, [b, h, first, 0], kv_full, k_tile)
     tma.async_copy_global_to_shared(v_at, [b, h, first, 0], kv_full, v_tile)
@@ -138,11 +150,12 @@ def add_block(
     bars,
     rows,
     MASKED: gl.constexpr,
-    CAUSAL: gl.constexpr,
+    MASK: gl.constexpr,
+    CAPPED: gl.constexpr,
 ):
     """Add the terms of a block of queries to dk, dv and dq."""
     dkeys, dvalues = state
-    j, offset, nk, factor = rows
+    j, begins, ends, offset, nk, factor, slope = rows
     k_tile, v_tile, q_tiles, do_tiles, norms, sums, ds_tile, dq_tile = buffers
     _kv_full, q_full, do_full, empty = bars
     STAGES: gl.constexpr = q_tiles.shape[0]
@@ -162,12 +175,20 @@ def add_block(
     changing = warpgroup_mma(v_tile, grads.permute((1, 0)), none, use_acc=False, is_async=True)
     norm = norms.index(place).load(COLUMNS)
     scores = warpgroup_mma_wait(1, deps=(scoring,))
+    if CAPPED:
+        scores = fast_tanh(scores * slope)
     share = gl.exp2(scores * factor - norm[None, :])
     if MASKED:
         i = start + gl.arange(0, BM, COLUMNS)
-        first = gl.minimum(i + offset, nk - 1) if CAUSAL else i * 0 + (nk - 1)
-        share = gl.where(j[:, None] <= first[None, :], share, 0.0)
+        if MASK == "band":
+            seen = (i[None, :] >= begins[:, None]) & (i[None, :] < ends[:, None])
+        else:
+            last = gl.minimum(i + offset, nk - 1) if MASK == "causal" else i * 0 + (nk - 1)
+            seen = j[:, None] <= last[None, :]
+        share = gl.where(seen, share, 0.0)
     shares = gl.convert_layout(share.to(k_tile.dtype), LEFT)
+    if CAPPED:
+        share = share * (1.0 - scores * scores)
     adding_v = warpgroup_mma(shares, grads, dvalues, is_async=True)
     dscore = change_of_scores(share, changing, sums, place, k_tile.dtype)
     ds_tile.store(dscore)
@@ -189,11 +210,14 @@ def add_block(
 
 
 @gluon_jit
-def differentiate(dq_at, dk_at, dv_at, buffers, bars, grid, factor, scale, CAUSAL: gl.constexpr):
+def differentiate(
+    dq_at, dk_at, dv_at, buffers, bars, grid, scalars, MASK: gl.constexpr, CAPPED: gl.constexpr
+):
     """Compute dk and dv of a block of keys, and add its terms to dq."""
     k_tile, v_tile, q_tiles, _do_tiles, _norms, _sums, _ds_tile, _dq_tile = buffers
     kv_full, _q_full, _do_full, _empty = bars
-    blocks, heads, group, offset, nq, nk, _padded = grid
+    blocks, heads, group, offset, _nq, nk, _padded, query_begins, query_ends = grid
+    factor, slope, scale = scalars
     BM: gl.constexpr = q_tiles.shape[1]
     D: gl.constexpr = q_tiles.shape[2]
     BN: gl.constexpr = k_tile.shape[0]
@@ -201,22 +225,35 @@ def differentiate(dq_at, dk_at, dv_at, buffers, bars, grid, factor, scale, CAUSA
     first = gl.program_id(0) % blocks * BN
     head = gl.program_id(0) // blocks
     b, h = head // (heads // group), head % (heads // group)
-    begin, clear, whole = query_range(first, offset, nq, nk, CAUSAL, BM, BN)
+    begin, clear, last, whole = query_range(first, grid, MASK, BM, BN)
     j = first + gl.arange(0, BN, gl.SliceLayout(1, sums_layout(BN, BM)))
-    rows = (j, offset, nk, factor)
+    begins = j
+    ends = j
+    if MASK == "band":
+        begins = gl.load(query_begins + j, j < nk, 0)
+        ends = gl.load(query_ends + j, j < nk, 0)
+    rows = (j, begins, ends, offset, nk, factor, slope)
     state = (gl.zeros([BN, D], gl.float32, GRADIENTS), gl.zeros([BN, D], gl.float32, GRADIENTS))
     mbarrier.wait(kv_full, 0)
     step = 0
     for member in range(group):
         head = h * group + member
         for start in range(begin, clear, BM):
-            state = add_block(state, step, start, b, head, dq_at, buffers, bars, rows, True, CAUSAL)
-            step += 1
-        for start in range(clear, whole, BM):
             state = add_block(
-                state, step, start, b, head, dq_at, buffers, bars, rows, False, CAUSAL
+                state, step, start, b, head, dq_at, buffers, bars, rows, True, MASK, CAPPED
             )
             step += 1
+        for start in range(clear, last, BM):
+            state = add_block(
+                state, step, start, b, head, dq_at, buffers, bars, rows, False, MASK, CAPPED
+            )
+            step += 1
+        if MASK == "band":
+            for start in range(last, whole, BM):
+                state = add_block(
+                    state, step, start, b, head, dq_at, buffers, bars, rows, True, MASK, CAPPED
+                )
+                step += 1
     dkeys, dvalues = state
     thread_barrier()
     k_tile.store((dkeys * scale).to(k_tile.dtype))
@@ -239,7 +276,10 @@ def backward_hopper_kernel(
     dq_at,
     dk_at,
     dv_at,
+    query_begins,
+    query_ends,
     factor,
+    slope,
     scale,
     offset,
     nq,
@@ -248,7 +288,8 @@ def backward_hopper_kernel(
     blocks,
     heads,
     group,
-    CAUSAL: gl.constexpr,
+    MASK: gl.constexpr,
+    CAPPED: gl.constexpr,
     D: gl.constexpr,
     BM: gl.constexpr,
     BN: gl.constexpr,
@@ -271,11 +312,12 @@ def backward_hopper_kernel(
     bars = (barriers(1, 1).index(0), of_stages[0], of_stages[1], of_stages[2])
     fence_async_shared()
     tensors = (q_at, do_at, k_at, v_at, norm_at, sums_at)
-    grid = (blocks, heads, group, offset, nq, nk, padded)
+    grid = (blocks, heads, group, offset, nq, nk, padded, query_begins, query_ends)
+    scalars = (factor, slope, scale)
     gl.warp_specialize(
         [
-            (differentiate, (dq_at, dk_at, dv_at, buffers, bars, grid, factor, scale, CAUSAL)),
-            (load_queries, (tensors, buffers, bars, grid, CAUSAL)),
+            (differentiate, (dq_at, dk_at, dv_at, buffers, bars, grid, scalars, MASK, CAPPED)),
+            (load_queries, (tensors, buffers, bars, grid, MASK)),
         ],
         [1],
         [LOADER],
@@ -347,10 +389,10 @@ def backward(
         *of_keys,
         *of_rows,
         *(descriptor(x, n) for x, n in results),
-        mask.scale * LOG2_E,
-        mask.scale,
-        *sizes,
-        CAUSAL=mask.causal,
+        *(mask.band[2:] if mask.band else (lse, lse)),
+        *(mask.factor, mask.slope, mask.scale, *sizes),
+        MASK=mask.kind,
+        CAPPED=mask.cap > 0,
         D=d,
         BM=plan.queries,
         BN=KEYS,

@@ -90,6 +90,8 @@ def flash_forward() -> None:
 def flash_backward() -> None:
     fits(flash.backward_kv_kernel, (64, 128), flash.BACKWARD_KV)
     fits(flash.backward_q_kernel, (64, 128), flash.BACKWARD_Q)
+    fits(flash.backward_kv_kernel, (256,), flash.BACKWARD_KV_256)
+    fits(flash.backward_q_kernel, (256,), flash.BACKWARD_Q_256)
     flash_kernel(flash.row_sums_kernel, 128, {"BM": 64, "num_warps": 4, "num_stages": 3})
 
 

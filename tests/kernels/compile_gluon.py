@@ -23,11 +23,12 @@ import triton
 from gpuperf.kernels import _flash_hopper as forward
 from gpuperf.kernels import _flash_hopper_backward as backward
 from gpuperf.kernels import _matmul_hopper as matmul
-from gpuperf.kernels._flash import Mask
+from gpuperf.kernels._flash import Band, Mask
 from triton.backends.compiler import GPUTarget
 
 SHARED_BYTES = 227 * 1024  # that a block may have
 SPILLED_BYTES = 128  # of a thread, few of them in the loop
+CAPPED_BYTES = 256  # the same where scores are capped, whose slope is kept beside the shares
 # By head dim and causal mask: a plan that spills more, and was still the fastest on an H100.
 SPILLING = {(64, False): 300}
 
@@ -109,6 +110,20 @@ def attention_forward() -> None:
             overlaps(made)
 
 
+def band() -> Band:
+    return Band(*(torch.zeros(300, dtype=torch.int32) for _ in range(4)))
+
+
+def attention_forward_of_a_band() -> None:
+    """Capped, of which the tangent is one instruction."""
+    for d in (64, 128, 256):
+        mask = Mask(True, 0, 1.0, band(), 50.0)
+        kernel, launch = forward.forward_hopper_kernel, forward.forward
+        for made in hold(kernel, partial(launch, *tensors(d), mask)):
+            overlaps(made)
+            assert "tanh.approx" in made.asm["ptx"]
+
+
 def attention_backward() -> None:
     for quiet in (backward.prepare_kernel, backward.finish_kernel):
         compile_only(quiet)
@@ -116,6 +131,8 @@ def attention_backward() -> None:
         q, k, v = tensors(d)
         rest = (q, k, v, q, q, torch.zeros(1, 2, 300), Mask(True, 0, 1.0), plan)
         hold(backward.backward_hopper_kernel, partial(backward.backward, *rest))
+        rest = (*rest[:6], Mask(True, 0, 1.0, band(), 50.0), plan)
+        hold(backward.backward_hopper_kernel, partial(backward.backward, *rest), CAPPED_BYTES)
 
 
 def matrix_product() -> None:
@@ -126,7 +143,7 @@ def matrix_product() -> None:
     hold(matmul.matmul_hopper_kernel, matmul.multiply_by(a, b, matmul.TILES[-1], 2))
 
 
-CHECKS = (attention_forward, attention_backward, matrix_product)
+CHECKS = (attention_forward, attention_forward_of_a_band, attention_backward, matrix_product)
 
 
 def error_of(check: Callable[[], None]) -> str:

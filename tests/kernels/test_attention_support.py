@@ -71,16 +71,16 @@ NAN = "gives NaN for a query without a key"
         ),
         ("sdpa_flash", {"dtype": "bf16", "documents": 2}, GPU, "has neither windows nor documents"),
         ("sdpa_cudnn", {"dtype": "bf16", "window": 3, "kv": 12, "causal": "yes"}, GPU, None),
-        (
-            "gluon_flash",
-            {"dtype": "bf16", "head_dim": 64, "window": 3},
-            GPU,
-            "has no windows, documents or cap of scores",
-        ),
         ("triton_flash", {"mask": "additive"}, GPU, "takes no mask tensor"),
         ("triton_flash", {"dropout": "0.1"}, GPU, "has no dropout"),
         ("triton_flash", {"head_dim": 24}, GPU, "head-dim must be one of 16, 32, 64, 128, 256"),
-        ("triton_flash", {"head_dim": 256, "mode": "bwd"}, GPU, "head-dim 256 has no backward"),
+        ("triton_flash", {"head_dim": 256, "mode": "bwd"}, GPU, None),
+        (
+            "gluon_flash",
+            {"head_dim": 256, "mode": "bwd", "dtype": "bf16"},
+            GPU,
+            "head-dim 256 has no backward",
+        ),
         (
             "triton_flash",
             {"batch": 2**12, "heads": 16},

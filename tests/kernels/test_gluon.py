@@ -18,7 +18,12 @@ from gpuperf.model.contract import DeviceFacts
 from gpuperf.model.workload import Point, Workload
 
 PROGRAM = Path(__file__).with_name("compile_gluon.py")
-CHECKS = ["attention_forward", "attention_backward", "matrix_product"]
+CHECKS = [
+    "attention_forward",
+    "attention_forward_of_a_band",
+    "attention_backward",
+    "matrix_product",
+]
 HOPPER = DeviceFacts("cuda", 0, "GPU", 132, 0, 0, capability="9.0")
 AMPERE = DeviceFacts("cuda", 0, "GPU", 108, 0, 0, capability="8.0")
 PROCESSORS = 132
