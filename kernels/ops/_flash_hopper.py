@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import torch
 from gpuperf.kernels._flash import Mask, _plain
+from gpuperf.kernels._flash_hopper_ranges import clear_blocks, hide, key_blocks, tile_at
 from gpuperf.kernels._gluon import (
     barriers,
     descriptor,
@@ -64,50 +65,6 @@ REGISTERS = {2: (168, 240, 24), 3: (128, 160, 32)}
 
 
 @gluon_jit
-def tile_at(tile, blocks, heads, MASK: gl.constexpr):
-    """Return the block of queries, the sequence and the head of a tile; heavy blocks come first."""
-    block = tile % blocks
-    if MASK == "causal":
-        block = blocks - 1 - block
-    head = tile // blocks
-    return block, head // heads, head % heads
-
-
-@gluon_jit
-def key_blocks(block, grid, MASK: gl.constexpr, BM: gl.constexpr, BN: gl.constexpr):
-    """Return the first block of keys that a block of queries reads, and the one after the last.
-
-    There is at least one block, to write 0 from.
-    """
-    _tiles, _blocks, _heads, _group, offset, nq, nk, key_begins, key_ends = grid
-    begin = nk * 0
-    end = nk
-    if MASK == "causal":
-        end = gl.minimum(nk, gl.maximum(0, (block + 1) * BM + offset))
-    if MASK == "band":
-        begin = gl.minimum(gl.load(key_begins + block * BM), nk - 1)
-        end = gl.load(key_ends + gl.minimum((block + 1) * BM, nq) - 1)
-    return begin // BN, gl.maximum(begin // BN + 1, gl.cdiv(end, BN))
-
-
-@gluon_jit
-def clear_blocks(first, blocks, grid, MASK: gl.constexpr, BN: gl.constexpr):
-    """Return the first block of keys of *blocks* that needs no mask for the 64 queries from
-    *first*, and the one after the last: at most the last of *blocks*, whose scores come first."""
-    _tiles, _blocks, _heads, _group, offset, nq, nk, key_begins, key_ends = grid
-    begin, end = blocks
-    low = begin
-    clear = nk // BN
-    if MASK == "causal":
-        clear = gl.minimum(clear, gl.maximum(0, first + offset + 1) // BN)
-    if MASK == "band":
-        clear = gl.load(key_ends + gl.minimum(first, nq - 1)) // BN
-        low = gl.cdiv(gl.load(key_begins + gl.minimum(first + 63, nq - 1)), BN)
-    clear = gl.maximum(begin, gl.minimum(clear, end - 1))
-    return gl.minimum(gl.maximum(low, begin), clear), clear
-
-
-@gluon_jit
 def load_blocks(q_at, k_at, v_at, buffers, bars, grid, MASK: gl.constexpr):
     """Load the queries of each tile, then its keys and values from the last block to the first."""
     q_tiles, k_tiles, v_tiles, _o_tiles = buffers
@@ -138,18 +95,6 @@ def load_blocks(q_at, k_at, v_at, buffers, bars, grid, MASK: gl.constexpr):
             mbarrier.expect(v_full.index(place), BN * row_bytes)
             tma.async_copy_global_to_shared(v_at, at, v_full.index(place), v_tiles.index(place))
             step += 1
-
-
-@gluon_jit
-def hide(scores, start, rows, MASK: gl.constexpr):
-    """Set the scores of hidden pairs to -inf."""
-    i, begins, ends, offset, nk, _factor, _slope = rows
-    j = start + gl.arange(0, scores.shape[1], gl.SliceLayout(0, scores.type.layout))
-    if MASK == "band":
-        seen = (j[None, :] >= begins[:, None]) & (j[None, :] < ends[:, None])
-        return gl.where(seen, scores, float("-inf"))
-    last = gl.minimum(i + offset, nk - 1) if MASK == "causal" else gl.maximum(i * 0 + nk - 1, 0)
-    return gl.where(j[None, :] <= last[:, None], scores, float("-inf"))
 
 
 @gluon_jit
@@ -184,8 +129,11 @@ def begin_values(shares, v_tiles, v_full, acc, step):
 
 
 @gluon_jit
-def begin_tile(step, start, q_tile, buffers, bars, rows, MASK: gl.constexpr, CAPPED: gl.constexpr):
-    """Return the sums of o, of the shares, their maximum, and the shares of the last block."""
+def begin_tile(
+    step, turn, start, q_tile, buffers, bars, rows, MASK: gl.constexpr, CAPPED: gl.constexpr
+):
+    """Return the sums of o, of the shares, the maximum of the scores, the shares of the last block,
+    and the steps and turns so far."""
     _q_tiles, k_tiles, v_tiles, _o_tiles = buffers
     _q_full, _q_empty, k_full, k_empty, _v_full, _v_empty, _turns = bars
     _i, _begins, _ends, _offset, _nk, factor, slope = rows
@@ -202,59 +150,56 @@ def begin_tile(step, start, q_tile, buffers, bars, rows, MASK: gl.constexpr, CAP
     total = gl.zeros([64], gl.float32, ROWS)
     share, most, total, _shrink = soften(scores, most, total, factor, True)
     acc = gl.zeros([64, D], gl.float32, sums_layout(D))
-    return acc, total, most, packed(share, k_tiles.dtype)
+    return acc, total, most, packed(share, k_tiles.dtype), step + 1, turn
 
 
 @gluon_jit
-def attend_block(
-    state,
-    step,
-    turn,
-    start,
-    q_tile,
-    buffers,
-    bars,
-    rows,
-    MASKED: gl.constexpr,
-    MASK: gl.constexpr,
-    CAPPED: gl.constexpr,
-    MEMBER: gl.constexpr,
+def attend_blocks(
+    state, first, last, buffers, bars, rows,
+    MASKED: gl.constexpr, MASK: gl.constexpr, CAPPED: gl.constexpr, MEMBER: gl.constexpr,
     TURNS: gl.constexpr,
-):
-    """Multiply by a block of keys, and meanwhile the shares of the block before by its values."""
-    acc, total, most, shares = state
+):  # fmt: skip
+    """Multiply by the blocks of keys before *last* down to *first*, and meanwhile the shares of the
+    block before by its values."""
     q_tiles, k_tiles, v_tiles, _o_tiles = buffers
     _q_full, _q_empty, k_full, k_empty, v_full, v_empty, turns = bars
     _i, _begins, _ends, _offset, _nk, factor, slope = rows
     MEMBERS: gl.constexpr = q_tiles.shape[0]
     STAGES: gl.constexpr = k_tiles.shape[0]
-    if TURNS:
-        mbarrier.wait(turns.index(MEMBER), turn & 1 ^ (1 if MEMBER == 0 else 0))
-    pending = begin_scores(q_tile, k_tiles, k_full, step)
-    left = left_operand(shares, v_tiles.dtype, v_tiles.shape[2])
-    adding = begin_values(left, v_tiles, v_full, acc, step - 1)
-    if TURNS:
-        mbarrier.arrive(turns.index((MEMBER + 1) % MEMBERS), count=1)
-    scores = warpgroup_mma_wait(1, deps=(pending,))
-    mbarrier.arrive(k_empty.index(step % STAGES), count=1)
-    if CAPPED:
-        scores = fast_tanh(scores * slope)
-    if MASKED:
-        scores = hide(scores, start, rows, MASK)
-    share, most, total, shrink = soften(scores, most, total, factor, MASKED)
-    before = step - 1
-    # It has completed: ptxas moves no softmax below the end of the products past this branch.
-    mbarrier.wait(v_full.index(before % STAGES), before // STAGES & 1)
-    acc, left = warpgroup_mma_wait(0, deps=(adding, left))
-    mbarrier.arrive(v_empty.index(before % STAGES), count=1)
-    acc = acc * gl.convert_layout(shrink, gl.SliceLayout(1, acc.type.layout))[:, None]
-    return acc, total, most, packed(share, k_tiles.dtype)
+    BN: gl.constexpr = k_tiles.shape[1]
+    acc, total, most, shares, step, turn = state
+    for start in range((last - 1) * BN, first * BN - 1, -BN):
+        if TURNS:
+            mbarrier.wait(turns.index(MEMBER), turn & 1 ^ (1 if MEMBER == 0 else 0))
+        pending = begin_scores(q_tiles.index(MEMBER), k_tiles, k_full, step)
+        left = left_operand(shares, v_tiles.dtype, v_tiles.shape[2])
+        adding = begin_values(left, v_tiles, v_full, acc, step - 1)
+        if TURNS:
+            mbarrier.arrive(turns.index((MEMBER + 1) % MEMBERS), count=1)
+        scores = warpgroup_mma_wait(1, deps=(pending,))
+        mbarrier.arrive(k_empty.index(step % STAGES), count=1)
+        if CAPPED:
+            scores = fast_tanh(scores * slope)
+        if MASKED:
+            scores = hide(scores, start, rows, MASK)
+        share, most, total, shrink = soften(scores, most, total, factor, MASKED)
+        before = step - 1
+        # It has completed: ptxas moves no softmax below the end of the products past this branch.
+        mbarrier.wait(v_full.index(before % STAGES), before // STAGES & 1)
+        acc, left = warpgroup_mma_wait(0, deps=(adding, left))
+        mbarrier.arrive(v_empty.index(before % STAGES), count=1)
+        acc = acc * gl.convert_layout(shrink, gl.SliceLayout(1, acc.type.layout))[:, None]
+        shares = packed(share, k_tiles.dtype)
+        step += 1
+        turn += 1
+    return acc, total, most, shares, step, turn
 
 
 @gluon_jit
-def end_tile(state, step, lse, o_at, at, o_tile, buffers, bars, nq, i):
+def end_tile(state, lse, o_at, at, o_tile, buffers, bars, nq, i):
     """Add the product with the first block of values, and store o and the log-sum-exp."""
-    acc, total, most, shares = state
+    acc, total, most, shares, step, _turn = state
+    step -= 1
     _q_tiles, _k_tiles, v_tiles, _o_tiles = buffers
     _q_full, _q_empty, _k_full, _k_empty, v_full, v_empty, _turns = bars
     STAGES: gl.constexpr = v_tiles.shape[0]
@@ -276,18 +221,10 @@ def end_tile(state, step, lse, o_at, at, o_tile, buffers, bars, nq, i):
 
 @gluon_jit
 def attend(
-    lse,
-    o_at,
-    buffers,
-    bars,
-    grid,
-    scalars,
-    MASK: gl.constexpr,
-    CAPPED: gl.constexpr,
-    MEMBER: gl.constexpr,
-    TURNS: gl.constexpr,
+    lse, o_at, buffers, bars, grid, scalars,
+    MASK: gl.constexpr, CAPPED: gl.constexpr, MEMBER: gl.constexpr, TURNS: gl.constexpr,
     OWN: gl.constexpr,
-):
+):  # fmt: skip
     """Compute 64 rows of o of each tile in a warpgroup."""
     q_tiles, k_tiles, _v_tiles, o_tiles = buffers
     q_full, q_empty, _k_full, _k_empty, _v_full, _v_empty, _turns = bars
@@ -312,68 +249,23 @@ def attend(
         begin, end = key_blocks(block, grid, MASK, BM, BN)
         low, clear = clear_blocks(first, (begin, end), grid, MASK, BN)
         mbarrier.wait(q_full.index(MEMBER), phase)
-        state = begin_tile(step, (end - 1) * BN, q_tile, buffers, bars, rows, MASK, CAPPED)
-        step += 1
-        for start in range((end - 2) * BN, clear * BN - 1, -BN):
-            state = attend_block(
-                state,
-                step,
-                turn,
-                start,
-                q_tile,
-                buffers,
-                bars,
-                rows,
-                True,
-                MASK,
-                CAPPED,
-                MEMBER,
-                TURNS,
-            )
-            step += 1
-            turn += 1
-        for start in range((clear - 1) * BN, low * BN - 1, -BN):
-            state = attend_block(
-                state,
-                step,
-                turn,
-                start,
-                q_tile,
-                buffers,
-                bars,
-                rows,
-                False,
-                MASK,
-                CAPPED,
-                MEMBER,
-                TURNS,
-            )
-            step += 1
-            turn += 1
+        state = begin_tile(step, turn, (end - 1) * BN, q_tile, buffers, bars, rows, MASK, CAPPED)
+        state = attend_blocks(
+            state, clear, end - 1, buffers, bars, rows, True, MASK, CAPPED, MEMBER, TURNS
+        )
+        state = attend_blocks(
+            state, low, clear, buffers, bars, rows, False, MASK, CAPPED, MEMBER, TURNS
+        )
         if MASK == "band":
-            for start in range((low - 1) * BN, begin * BN - 1, -BN):
-                state = attend_block(
-                    state,
-                    step,
-                    turn,
-                    start,
-                    q_tile,
-                    buffers,
-                    bars,
-                    rows,
-                    True,
-                    MASK,
-                    CAPPED,
-                    MEMBER,
-                    TURNS,
-                )
-                step += 1
-                turn += 1
+            state = attend_blocks(
+                state, begin, low, buffers, bars, rows, True, MASK, CAPPED, MEMBER, TURNS
+            )
         if OWN:
             mbarrier.arrive(q_empty.index(MEMBER), count=1)
         of_head = lse + (b * heads + h).to(gl.int64) * nq
         at, o_tile = [b, h, first, 0], o_tiles.index(MEMBER)
-        end_tile(state, step - 1, of_head, o_at, at, o_tile, buffers, bars, nq, i)
+        end_tile(state, of_head, o_at, at, o_tile, buffers, bars, nq, i)
+        _acc, _total, _most, _shares, step, turn = state
         if not OWN:
             tma.store_wait(0)
             mbarrier.arrive(q_empty.index(MEMBER), count=1)
@@ -384,33 +276,12 @@ def attend(
 # One compilation serves all sizes.
 @gluon_jit(do_not_specialize=["offset", "nq", "nk", "tiles", "blocks", "heads", "group"])
 def forward_hopper_kernel(
-    q_at,
-    k_at,
-    v_at,
-    o_at,
-    lse,
-    key_begins,
-    key_ends,
-    factor,
-    slope,
-    offset,
-    nq,
-    nk,
-    tiles,
-    blocks,
-    heads,
-    group,
-    MASK: gl.constexpr,
-    CAPPED: gl.constexpr,
-    D: gl.constexpr,
-    BN: gl.constexpr,
-    MEMBERS: gl.constexpr,
-    STAGES: gl.constexpr,
-    TURNS: gl.constexpr,
-    OWN: gl.constexpr,
-    REGISTERS: gl.constexpr,
-    LOADER: gl.constexpr,
-):
+    q_at, k_at, v_at, o_at, lse, key_begins, key_ends, factor, slope, offset, nq, nk, tiles, blocks,
+    heads, group,
+    MASK: gl.constexpr, CAPPED: gl.constexpr, D: gl.constexpr, BN: gl.constexpr,
+    MEMBERS: gl.constexpr, STAGES: gl.constexpr, TURNS: gl.constexpr, OWN: gl.constexpr,
+    REGISTERS: gl.constexpr, LOADER: gl.constexpr,
+):  # fmt: skip
     """Allocate shared memory, and divide the work between the warps that load and that compute."""
     LAYOUT: gl.constexpr = gl.NVMMASharedLayout(128, 16, 2)
     q_tiles = gl.allocate_shared_memory(q_at.dtype, [MEMBERS, 64, D], LAYOUT)

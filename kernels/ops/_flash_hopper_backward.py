@@ -15,7 +15,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import torch
-from gpuperf.kernels._flash import Mask, _plain, head_at
+from gpuperf.kernels._flash import Mask, _plain
+from gpuperf.kernels._flash_forward import head_at
+from gpuperf.kernels._flash_hopper_ranges import query_range
 from gpuperf.kernels._gluon import (
     TensorDescriptor,
     barriers,
@@ -69,32 +71,6 @@ def sums_layout(m, n):
 
 
 @gluon_jit
-def query_range(first, grid, MASK: gl.constexpr, BM: gl.constexpr, BN: gl.constexpr):
-    """Return the first query that a block of keys needs, the first without a mask, the one after
-    the last of them, and the end."""
-    _blocks, _heads, _group, offset, nq, nk, _padded, query_begins, query_ends = grid
-    whole = gl.cdiv(nq, BM) * BM
-    begin = whole * 0
-    clear = whole * 0
-    if MASK == "causal":
-        begin = gl.minimum(gl.maximum(0, first - offset) // BM * BM, whole)
-        clear = gl.cdiv(gl.maximum(first + BN - 1 - offset, 0), BM) * BM
-        clear = gl.minimum(gl.maximum(clear, begin), whole)
-    last = whole
-    if MASK == "band":
-        final = gl.minimum(first + BN, nk) - 1
-        begin = gl.load(query_begins + first) // BM * BM
-        whole = gl.maximum(begin, gl.cdiv(gl.load(query_ends + final), BM) * BM)
-        clear = gl.cdiv(gl.load(query_begins + final), BM) * BM
-        clear = gl.minimum(gl.maximum(clear, begin), whole)
-        last = gl.maximum(clear, gl.load(query_ends + first) // BM * BM)
-    if first + BN > nk:
-        clear = whole
-        last = whole
-    return begin, clear, last, whole
-
-
-@gluon_jit
 def load_queries(tensors, buffers, bars, grid, MASK: gl.constexpr):
     """Load a block of keys and values, then the blocks of queries and gradients of each head."""
     q_at, do_at, k_at, v_at, norm_at, sums_at = tensors
@@ -140,19 +116,9 @@ def change_of_scores(share, changing, sums, place, dtype: gl.constexpr):
 
 @gluon_jit
 def add_block(
-    state,
-    step,
-    start,
-    b,
-    head,
-    dq_at,
-    buffers,
-    bars,
-    rows,
-    MASKED: gl.constexpr,
-    MASK: gl.constexpr,
-    CAPPED: gl.constexpr,
-):
+    state, step, start, b, head, dq_at, buffers, bars, rows,
+    MASKED: gl.constexpr, MASK: gl.constexpr, CAPPED: gl.constexpr,
+):  # fmt: skip
     """Add the terms of a block of queries to dk, dv and dq."""
     dkeys, dvalues = state
     j, begins, ends, offset, nk, factor, slope = rows
@@ -267,35 +233,11 @@ def differentiate(
 # One compilation serves all sizes.
 @gluon_jit(do_not_specialize=["offset", "nq", "nk", "padded", "blocks", "heads", "group"])
 def backward_hopper_kernel(
-    q_at,
-    do_at,
-    k_at,
-    v_at,
-    norm_at,
-    sums_at,
-    dq_at,
-    dk_at,
-    dv_at,
-    query_begins,
-    query_ends,
-    factor,
-    slope,
-    scale,
-    offset,
-    nq,
-    nk,
-    padded,
-    blocks,
-    heads,
-    group,
-    MASK: gl.constexpr,
-    CAPPED: gl.constexpr,
-    D: gl.constexpr,
-    BM: gl.constexpr,
-    BN: gl.constexpr,
-    STAGES: gl.constexpr,
-    LOADER: gl.constexpr,
-):
+    q_at, do_at, k_at, v_at, norm_at, sums_at, dq_at, dk_at, dv_at, query_begins, query_ends,
+    factor, slope, scale, offset, nq, nk, padded, blocks, heads, group,
+    MASK: gl.constexpr, CAPPED: gl.constexpr, D: gl.constexpr, BM: gl.constexpr, BN: gl.constexpr,
+    STAGES: gl.constexpr, LOADER: gl.constexpr,
+):  # fmt: skip
     """Allocate shared memory, and divide the work between the warps that load and that compute."""
     LAYOUT: gl.constexpr = gl.NVMMASharedLayout(128, 16, 2)
     SUMS: gl.constexpr = gl.NVMMASharedLayout(128, 32, 2)

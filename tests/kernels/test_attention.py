@@ -9,8 +9,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 from attention_points import BY_NAME, CPU, inputs_of, of
+from gpuperf.kernels import _attention_reference
 from gpuperf.kernels import _masks as masks
-from gpuperf.kernels import attention
 from gpuperf.kernels._modes import by_mode, of_mode
 from gpuperf.kernels.attention import ATTENTION
 from hypothesis import example, given
@@ -290,7 +290,7 @@ def test_the_reference_in_chunks_is_autograd_of_the_definition(
             o = o.index_put(tuple(map(torch.tensor, (b, h, i))), shares @ v[b, h // 2, seen])
         gradients = torch.autograd.grad(o, (q, k, v), inputs["do"].double())
         with monkeypatch.context() as patch:
-            patch.setattr(attention, "LARGEST_CHUNK", 4 * kv)  # 18 queries by fours
+            patch.setattr(_attention_reference, "LARGEST_CHUNK", 4 * kv)  # 18 queries by fours
             parts = ATTENTION.reference(inputs, point)
         for got, part, want in zip(whole, parts, (o, *gradients), strict=True):
             torch.testing.assert_close(got, want, rtol=1e-12, atol=1e-12)

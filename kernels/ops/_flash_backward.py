@@ -1,0 +1,225 @@
+"""Compute the backward of attention in Triton, once for dk and dv and once for dq.
+
+`_flash.py` launches the kernels, and `_flash_forward.py` explains *rows*, *tiles* and *scalars*.
+For dk and dv, *rows* are the keys j of a block, the first query of each, the one after its last (in
+a band), and the offset; *tiles* are those of queries and of the gradients of o.
+"""
+
+from gpuperf.kernels._flash_forward import (
+    band_range,
+    head_at,
+    key_range,
+    keys_seen,
+    tanh,
+    tile_at,
+    tiles_at,
+)
+
+from gpuperf.jit import jit, tl
+
+
+@jit
+def row_sums_kernel(o, do, sums, nq, heads, s_b, s_h, s_n, D: tl.constexpr, BM: tl.constexpr):
+    """Compute Σ over d of o ∘ do for a block of queries."""
+    block, bh = tl.program_id(0), tl.program_id(1)
+    i, d = block * BM + tl.arange(0, BM), tl.arange(0, D)
+    at, here = i[:, None].to(tl.int64) * s_n + d[None, :], i[:, None] < nq
+    b, h = bh // heads, bh % heads
+    out = tl.load(head_at(o, b, h, s_b, s_h) + at, here, 0.0).to(tl.float32)
+    grad = tl.load(head_at(do, b, h, s_b, s_h) + at, here, 0.0).to(tl.float32)
+    tl.store(sums + bh.to(tl.int64) * nq + i, tl.sum(out * grad, 1), i < nq)
+
+
+@jit
+def queries_seen(i, rows, MASK: tl.constexpr):
+    """Return which queries i (m,) attend to the keys of *rows* (n,), (n, m)."""
+    j, begins, ends, offset, nq, nk = rows
+    seen = (i[None, :] < nq) & (j[:, None] < nk)
+    if MASK == "causal":
+        seen = seen & (j[:, None] <= i[None, :] + offset)
+    if MASK == "band":
+        seen = (i[None, :] >= begins[:, None]) & (i[None, :] < ends[:, None])
+    return seen
+
+
+@jit
+def query_range(
+    band, first, j, offset, nq, nk, MASK: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr
+):
+    """Return the *rows* of the keys j, which begin at *first*, and the queries that see them: where
+    they begin, where they see all keys, up to where, and their end."""
+    query_begins, query_ends = band
+    whole = tl.cdiv(nq, BM) * BM
+    begin, last, end, begins, ends = nq * 0, nq // BM * BM, nq, j, j
+    clear = begin
+    if MASK == "causal":
+        begin = tl.maximum(0, first - offset) // BM * BM
+        clear = tl.cdiv(tl.maximum(first + BN - 1 - offset, 0), BM) * BM
+        clear = tl.minimum(tl.maximum(clear, begin), whole)
+    if MASK == "band":
+        begins = tl.load(query_begins + j, j < nk, 0)
+        ends = tl.load(query_ends + j, j < nk, 0)
+        begin, clear, last, end = band_range(query_begins, query_ends, first, BN, nk, BM)
+        whole = tl.cdiv(end, BM) * BM
+    if first + BN > nk:
+        clear = whole
+    return (j, begins, ends, offset, nq, nk), begin, clear, tl.maximum(clear, last), end
+
+
+@jit
+def kv_blocks(
+    gradients, own, tiles, norms, first, end, rows, scalars, MASKED: tl.constexpr,
+    MASK: tl.constexpr, CAP: tl.constexpr, BM: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """Add the terms of the queries from *first* to *end* to dk and dv; scores are (BN, BM)."""
+    dkeys, dvalues = gradients
+    keys, values = own
+    queries_at, grads_at = tiles
+    lse, sums = norms
+    nq = rows[4]
+    slope, factor = scalars
+    for start in tl.range(first, end, BM):
+        queries = queries_at.load([start, 0])
+        i = start + tl.arange(0, BM)
+        scores = tl.dot(keys, queries.T, input_precision=PRECISION)
+        if CAP != "none":
+            scores = tanh(scores * slope, CAP)
+        if MASKED:
+            norm, drop = tl.load(lse + i, i < nq, float("inf")), tl.load(sums + i, i < nq, 0.0)
+        else:
+            norm, drop = tl.load(lse + i), tl.load(sums + i)
+        share = tl.exp2(scores * factor - norm[None, :])
+        if MASKED:
+            share = tl.where(queries_seen(i, rows, MASK), share, 0.0)
+        grads = grads_at.load([start, 0])
+        dvalues = tl.dot(share.to(grads.dtype), grads, dvalues, input_precision=PRECISION)
+        dshare = tl.dot(values, grads.T, input_precision=PRECISION)
+        dscores = share * (dshare - drop[None, :])
+        if CAP != "none":
+            dscores *= 1.0 - scores * scores
+        dkeys = tl.dot(dscores.to(queries.dtype), queries, dkeys, input_precision=PRECISION)
+    return dkeys, dvalues
+
+
+@jit
+def backward_kv_kernel(
+    q, k, v, do, lse, sums, dk, dv, query_begins, query_ends, factor, slope, scale, offset, nq, nk,
+    heads, group, sq_b, sq_h, sq_n, sk_b, sk_h, sk_n,
+    D: tl.constexpr, MASK: tl.constexpr, CAP: tl.constexpr, PRECISION: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr,
+):  # fmt: skip
+    """Compute dk and dv of a block of keys over the queries of all heads that share it."""
+    block, bh = tl.program_id(0), tl.program_id(1)
+    b, h = bh // (heads // group), bh % (heads // group)
+    first, scalars = block * BN, (slope, factor)
+    keys_at, values_at = tiles_at(k, v, b, h, nk, sk_b, sk_h, sk_n, BN, D)
+    own = (keys_at.load([first, 0]), values_at.load([first, 0]))
+    gradients = (tl.zeros((BN, D), tl.float32), tl.zeros((BN, D), tl.float32))
+    j = first + tl.arange(0, BN)
+    rows, begin, clear, last, end = query_range(
+        (query_begins, query_ends), first, j, offset, nq, nk, MASK, BM, BN
+    )
+    for member in range(group):
+        head = h * group + member
+        row = (b * heads + head).to(tl.int64) * nq
+        norms = (lse + row, sums + row)
+        tiles = tiles_at(q, do, b, head, nq, sq_b, sq_h, sq_n, BM, D)
+        gradients = kv_blocks(
+            gradients,
+            own,
+            tiles,
+            norms,
+            begin,
+            clear,
+            rows,
+            scalars,
+            True,
+            MASK,
+            CAP,
+            BM,
+            PRECISION,
+        )
+        gradients = kv_blocks(
+            gradients,
+            own,
+            tiles,
+            norms,
+            clear,
+            last,
+            rows,
+            scalars,
+            False,
+            MASK,
+            CAP,
+            BM,
+            PRECISION,
+        )
+        gradients = kv_blocks(
+            gradients, own, tiles, norms, last, end, rows, scalars, True, MASK, CAP, BM, PRECISION
+        )
+    dkeys, dvalues = gradients
+    dkeys_at, dvalues_at = tiles_at(dk, dv, b, h, nk, sk_b, sk_h, sk_n, BN, D)
+    dkeys_at.store([first, 0], (dkeys * scale).to(dk.dtype.element_ty))
+    dvalues_at.store([first, 0], dvalues.to(dv.dtype.element_ty))
+
+
+@jit
+def q_blocks(
+    total, own, tiles, first, end, rows, scalars, MASKED: tl.constexpr,
+    MASK: tl.constexpr, CAP: tl.constexpr, BN: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """Add the terms of the keys from *first* to *end* to dq, given what the queries have."""
+    queries, grads, norm, drop = own
+    keys_at, values_at = tiles
+    slope, factor = scalars
+    for start in tl.range(first, end, BN):
+        keys, values = keys_at.load([start, 0]), values_at.load([start, 0])
+        scores = tl.dot(queries, keys.T, input_precision=PRECISION)
+        if CAP != "none":
+            scores = tanh(scores * slope, CAP)
+        share = tl.exp2(scores * factor - norm[:, None])
+        if MASKED:
+            share = tl.where(keys_seen(start + tl.arange(0, BN), rows, MASK), share, 0.0)
+        dshare = tl.dot(grads, values.T, input_precision=PRECISION)
+        dscores = share * (dshare - drop[:, None])
+        if CAP != "none":
+            dscores *= 1.0 - scores * scores
+        total = tl.dot(dscores.to(keys.dtype), keys, total, input_precision=PRECISION)
+    return total
+
+
+@jit
+def backward_q_kernel(
+    q, k, v, do, lse, sums, dq, key_begins, key_ends, factor, slope, scale, offset, nq, nk,
+    heads, group, sq_b, sq_h, sq_n, sk_b, sk_h, sk_n,
+    D: tl.constexpr, MASK: tl.constexpr, CAP: tl.constexpr, PRECISION: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr,
+):  # fmt: skip
+    """Compute dq of a block of queries over its keys, in the order of the forward."""
+    block, bh = tl.program_id(0), tl.program_id(1)
+    if MASK == "causal":
+        block = tl.num_programs(0) - 1 - block
+    b, h = bh // heads, bh % heads
+    tiles = tiles_at(k, v, b, h // group, nk, sk_b, sk_h, sk_n, BN, D)
+    first, scalars = block * BM, (slope, factor)
+    i = first + tl.arange(0, BM)
+    row = bh.to(tl.int64) * nq
+    queries_at, grads_at = tiles_at(q, do, b, h, nq, sq_b, sq_h, sq_n, BM, D)
+    own = (
+        queries_at.load([first, 0]),
+        grads_at.load([first, 0]),
+        tl.load(lse + row + i, i < nq, float("inf")),  # a query past the end has no share
+        tl.load(sums + row + i, i < nq, 0.0),
+    )
+    rows, begin, clear, last, end = key_range(
+        (key_begins, key_ends), first, i, offset, nq, nk, MASK, BM, BN
+    )
+    total = tl.zeros((BM, D), tl.float32)
+    if MASK == "band":
+        total = q_blocks(
+            total, own, tiles, begin, clear, rows, scalars, True, MASK, CAP, BN, PRECISION
+        )
+    total = q_blocks(total, own, tiles, clear, last, rows, scalars, False, MASK, CAP, BN, PRECISION)
+    total = q_blocks(total, own, tiles, last, end, rows, scalars, True, MASK, CAP, BN, PRECISION)
+    dq_at = tile_at(dq, b, h, nq, sq_b, sq_h, sq_n, BM, D)
+    dq_at.store([first, 0], (total * scale).to(dq.dtype.element_ty))

@@ -1,0 +1,88 @@
+"""Find the keys that queries attend to, and the queries that attend to keys, in Gluon.
+
+*grid* and *rows* are the tuples of `_flash_hopper.py` and `_flash_hopper_backward.py`.
+"""
+
+from gpuperf.kernels._gluon import gl, gluon_jit
+
+
+@gluon_jit
+def tile_at(tile, blocks, heads, MASK: gl.constexpr):
+    """Return the block of queries, the sequence and the head of a tile; heavy blocks come first."""
+    block = tile % blocks
+    if MASK == "causal":
+        block = blocks - 1 - block
+    head = tile // blocks
+    return block, head // heads, head % heads
+
+
+@gluon_jit
+def key_blocks(block, grid, MASK: gl.constexpr, BM: gl.constexpr, BN: gl.constexpr):
+    """Return the first block of keys that a block of queries reads, and the one after the last.
+
+    There is at least one block, to write 0 from.
+    """
+    _tiles, _blocks, _heads, _group, offset, nq, nk, key_begins, key_ends = grid
+    begin = nk * 0
+    end = nk
+    if MASK == "causal":
+        end = gl.minimum(nk, gl.maximum(0, (block + 1) * BM + offset))
+    if MASK == "band":
+        begin = gl.minimum(gl.load(key_begins + block * BM), nk - 1)
+        end = gl.load(key_ends + gl.minimum((block + 1) * BM, nq) - 1)
+    return begin // BN, gl.maximum(begin // BN + 1, gl.cdiv(end, BN))
+
+
+@gluon_jit
+def clear_blocks(first, blocks, grid, MASK: gl.constexpr, BN: gl.constexpr):
+    """Return the first block of keys of *blocks* that needs no mask for the 64 queries from
+    *first*, and the one after the last: at most the last of *blocks*, whose scores come first."""
+    _tiles, _blocks, _heads, _group, offset, nq, nk, key_begins, key_ends = grid
+    begin, end = blocks
+    low = begin
+    clear = nk // BN
+    if MASK == "causal":
+        clear = gl.minimum(clear, gl.maximum(0, first + offset + 1) // BN)
+    if MASK == "band":
+        clear = gl.load(key_ends + gl.minimum(first, nq - 1)) // BN
+        low = gl.cdiv(gl.load(key_begins + gl.minimum(first + 63, nq - 1)), BN)
+    clear = gl.maximum(begin, gl.minimum(clear, end - 1))
+    return gl.minimum(gl.maximum(low, begin), clear), clear
+
+
+@gluon_jit
+def hide(scores, start, rows, MASK: gl.constexpr):
+    """Set the scores of hidden pairs to -inf."""
+    i, begins, ends, offset, nk, _factor, _slope = rows
+    j = start + gl.arange(0, scores.shape[1], gl.SliceLayout(0, scores.type.layout))
+    if MASK == "band":
+        seen = (j[None, :] >= begins[:, None]) & (j[None, :] < ends[:, None])
+        return gl.where(seen, scores, float("-inf"))
+    last = gl.minimum(i + offset, nk - 1) if MASK == "causal" else gl.maximum(i * 0 + nk - 1, 0)
+    return gl.where(j[None, :] <= last[:, None], scores, float("-inf"))
+
+
+@gluon_jit
+def query_range(first, grid, MASK: gl.constexpr, BM: gl.constexpr, BN: gl.constexpr):
+    """Return the first query that a block of keys needs, the first without a mask, the one after
+    the last of them, and the end."""
+    _blocks, _heads, _group, offset, nq, nk, _padded, query_begins, query_ends = grid
+    whole = gl.cdiv(nq, BM) * BM
+    begin = whole * 0
+    clear = whole * 0
+    if MASK == "causal":
+        begin = gl.minimum(gl.maximum(0, first - offset) // BM * BM, whole)
+        clear = gl.cdiv(gl.maximum(first + BN - 1 - offset, 0), BM) * BM
+        clear = gl.minimum(gl.maximum(clear, begin), whole)
+    last = whole
+    if MASK == "band":
+        final = gl.minimum(first + BN, nk) - 1
+        begin = gl.load(query_begins + first) // BM * BM
+        whole = gl.maximum(begin, gl.cdiv(gl.load(query_ends + final), BM) * BM)
+        clear = gl.cdiv(gl.load(query_begins + final), BM) * BM
+        clear = gl.minimum(gl.maximum(clear, begin), whole)
+        last = gl.maximum(clear, gl.load(query_ends + first) // BM * BM)
+    if first + BN > nk:
+        clear = whole
+        last = whole
+    return begin, clear, last, whole
