@@ -62,12 +62,20 @@ def evidence(
 
 
 def recorded(
-    side: Side, call_s: float, late_s: float = 0.0, *more: Ran, name: str = "kernel"
+    side: Side,
+    call_s: float,
+    late_s: float = 0.0,
+    *more: Ran,
+    name: str = "kernel",
+    early_s: float | None = 0.0,
 ) -> tuple[RecordedWindow, ...]:
     """Three windows in which each call runs one kernel for *call_s* seconds."""
     ran = (Ran(name, CALLS, CALLS * call_s), *more)
     busy_s = sum(one.seconds for one in ran)
-    return tuple(RecordedWindow(0, number, side, CALLS, busy_s, late_s, ran) for number in range(3))
+    return tuple(
+        RecordedWindow(0, number, side, CALLS, busy_s, late_s, ran, 0, early_s)
+        for number in range(3)
+    )
 
 
 def seen(side: Side, share: float = 1.0, pause_busy_s: float = 0.0) -> tuple[SeenWindow, ...]:

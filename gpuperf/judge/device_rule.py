@@ -15,7 +15,8 @@ from gpuperf.judge.fact import Fact, Status, fact, unavailable
 from gpuperf.judge.task import Side
 from gpuperf.model.kernelname import COMPUTING, kind_of
 
-LATE_S, LATE_SHARE = 10e-6, 0.02  # work after the end of the stream: seconds, and share of the work
+# Work before the stream has reached it or after its end: seconds, and share of the work.
+LATE_S, LATE_SHARE = 10e-6, 0.02
 RESTLESS_S, CALM_S = 3e-3, 1.5e-3  # seconds with traffic in a pause: of a cheat, and of the control
 # A read of another process after a window, while that process's own context is not the last one.
 LEAST_PROBES, PROBE_TIMES, PROBE_S = 5, 3.0, 2e-3
@@ -26,6 +27,7 @@ MANY_L2 = 4.0  # sizes of the L2: a window of fewer bytes may find its inputs th
 READ, SKIPPED = 0.9, 0.5  # shares of the bytes that must be read: below, suspect; cheat
 LEAST_OPERATIONS = 0.1  # share of the cost's: Winograd's and Strassen's products need fewer
 COLLECTED, COLLECTED_S = 0.5, 1e-3  # share of the calls' time, and seconds, that copying may take
+SIDES: tuple[Side, Side] = ("submission", "reference")
 ROOF = 1.05  # times the bandwidth that the roofs allow
 LOW = ("tensor_fp8", "tensor_int8", "tensor_fp16", "tensor_bf16", "tensor_tf32")
 PRECISE = ("fp32", "fp64")  # dtypes of tasks whose results lower precision makes wrong
@@ -34,6 +36,7 @@ PRECISE = ("fp32", "fp64")  # dtypes of tasks whose results lower precision make
 def device_facts(evidence: CaseEvidence, hardware: Hardware) -> Iterator[Fact]:
     """Yield every check of what was observed of a GPU."""
     yield _stream(hardware)
+    yield _order(hardware)
     yield _pause(hardware)
     yield _rest(hardware)
     yield _work(evidence, hardware)
@@ -77,6 +80,22 @@ def _stream(hardware: Hardware) -> Fact:
     return fact("stream", 2 * len(late) <= len(mine), longest, LATE_S, text, "cheat")
 
 
+def _order(hardware: Hardware) -> Fact:
+    """Check that no work of a call begins while its stream is held, before its inputs are there."""
+    mine, control = (
+        [w.early_s for w in _recorded(hardware, side) if w.early_s is not None] for side in SIDES
+    )
+    if not mine:
+        return _missing(hardware, "kernels", "order", "no window began behind a held stream")
+    bound = max(LATE_S, 2 * max(control, default=0.0))
+    seen = statistics.median(mine)
+    text = (
+        f"work on another stream ran for {seen * 1e6:.0f} µs before the stream of the calls had "
+        "reached it, and so did not wait for its inputs"
+    )
+    return fact("order", seen <= bound, seen, bound, text, "wrong")
+
+
 def _pause(hardware: Hardware) -> Fact:
     """Check that another process sees the device rest after the submission's windows."""
     mine, control = _seen(hardware, "submission"), _seen(hardware, "reference")
@@ -117,7 +136,7 @@ def _several(window: object) -> bool:
 def _work(evidence: CaseEvidence, hardware: Hardware) -> Fact:
     """Check that timed calls take as long as the device works in recorded ones."""
     ratios: dict[Side, tuple[float, float]] = {}
-    for side in ("submission", "reference"):
+    for side in SIDES:
         recorded, call_s = _recorded(hardware, side), _call_s(evidence, side)
         if not recorded or not call_s:
             return _missing(hardware, "kernels", "work", "too few windows were recorded or timed")
@@ -189,7 +208,7 @@ def _bytes(hardware: Hardware) -> Fact:
     least = MANY_L2 * hardware.l2_bytes
     need = hardware.needed_bytes
     reads: dict[Side, list[float]] = {}
-    for side in ("submission", "reference"):
+    for side in SIDES:
         windows = [w for w in _seen(hardware, side) if need and w.calls * need > least]
         reads[side] = [w.read / (w.calls * need - hardware.l2_bytes) for w in windows]
     if not hardware.seen:

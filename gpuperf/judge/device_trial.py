@@ -182,6 +182,7 @@ class DeviceTrial:
                 records.late_s,
                 records.ran,
                 records.lost,
+                records.early_s,
             )
         )
 

@@ -100,8 +100,9 @@ class Ran:
 class RecordedWindow:
     """What CUPTI recorded in a seat's own process during one window, which makes it a claim.
 
-    `busy_s` are the seconds in which the device worked, and `late_s` those for which it still
-    worked when the stream of the calls had ended.
+    `busy_s` are the seconds in which the device worked, `late_s` those for which it still worked
+    when the stream of the calls had ended, and `early_s` those in which it worked before that
+    stream, which is held at first, had reached the calls: None before schema 3.
     """
 
     process: int
@@ -112,6 +113,7 @@ class RecordedWindow:
     late_s: float
     ran: tuple[Ran, ...] = ()
     lost: int = 0
+    early_s: float | None = None
 
 
 @dataclass(frozen=True)

@@ -244,6 +244,7 @@ class Recorded(msgspec.Struct, frozen=True):
     ran: tuple[Ran, ...] = ()
     busy_s: float = 0.0
     late_s: float = 0.0
+    early_s: float = 0.0
     lost: int = 0
     missing: str = ""
 

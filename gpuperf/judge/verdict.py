@@ -18,7 +18,8 @@ from gpuperf.judge.score import Score
 from gpuperf.judge.task import Format
 from gpuperf.model.codec import decode, encode
 
-SCHEMA, OLDEST = 2, 1  # schema 2 added what was observed of a GPU
+# Schema 2 added what was observed of a GPU, and schema 3 when the work of a window began.
+SCHEMA, OLDEST = 3, 1
 LARGEST = 32 << 20  # bytes
 
 

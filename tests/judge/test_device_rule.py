@@ -22,7 +22,7 @@ COST = Cost(
     (Flops(2_000_000_000, "matmul", "fp32"),), (Bytes(read=int(NEEDED), written=int(NEEDED / 2)),)
 )
 FACTS = """
-stream pause rest work collect kernels bytes operations precision floor author withdrawal
+stream order pause rest work collect kernels bytes operations precision floor author withdrawal
 """
 
 
@@ -58,7 +58,7 @@ def test_without_counters_the_grade_is_b_and_the_reasons_are_given() -> None:
     said = {name: one.text for name, one in facts(judged).items() if one.result == "unavailable"}
     assert said["bytes"] == said["pause"] == "no permission"
     assert said["operations"] == said["precision"] == "no library"
-    assert said["stream"] == said["kernels"] == said["author"] == "busy"
+    assert said["stream"] == said["order"] == said["kernels"] == said["author"] == "busy"
 
 
 REFERENCE = recorded("reference", 8e-4)
@@ -66,6 +66,7 @@ LATE = collected("submission", 5e-3)
 SOME = Ran("another", 3, 3e-3)
 CONVICTED: Mapping[str, tuple[dict[str, Any], str]] = {
     "stream": ({"recorded": sides(recorded("submission", 4e-4, 1e-3), REFERENCE)}, "cheat"),
+    "order": ({"recorded": sides(recorded("submission", 4e-4, early_s=3e-4), REFERENCE)}, "wrong"),
     "pause": ({"seen": sides(seen("submission", 1.0, 8e-3), seen("reference"))}, "cheat"),
     "rest": ({"probes": (9e-3,) * 20}, "cheat"),
     "work": ({"recorded": sides(recorded("submission", 4e-3), REFERENCE)}, "cheat"),
@@ -183,4 +184,4 @@ def test_stored_evidence_of_a_gpu_is_judged_again(tmp_path: Path) -> None:
         path = tmp_path / "verdict.json"
         write_verdict(verdict(evidence(hardware=found, cost=COST)), path)
         again = recheck(read_verdict(path))
-        assert (again.status, again.grade, again.schema) == (expected, "A", 2)
+        assert (again.status, again.grade, again.schema) == (expected, "A", 3)

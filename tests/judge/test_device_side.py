@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,11 +13,12 @@ import torch
 
 from gpuperf.judge.clerk import Clerk
 from gpuperf.judge.inside import device_memory, device_side
-from gpuperf.judge.inside.device_memory import CannotShare, allocate
+from gpuperf.judge.inside.device_memory import HOLD_BYTES, CannotShare, allocate
 from gpuperf.judge.inside.device_side import DeviceSide
 from gpuperf.judge.reading import read_task
 from gpuperf.judge.settings import Settings
 from gpuperf.judge.task import Submission
+from gpuperf.measure.recording.records import DeviceRecord
 
 CORPUS = Path(__file__).parent.parent / "cheats" / "judged"
 
@@ -58,7 +60,7 @@ def test_an_error_of_a_call_is_not_taken_for_that_of_the_recorder(
 ) -> None:
     monkeypatch.setattr(device_side, "open_recorder", RunningRecorder)
     side: Any = object.__new__(DeviceSide)
-    side._mark = side.wait = lambda: None
+    side._hold = side._mark = side.wait = lambda: None
     calls = []
 
     def body() -> None:
@@ -72,6 +74,30 @@ def test_an_error_of_a_call_is_not_taken_for_that_of_the_recorder(
     else:
         assert "the recorder's own" in side.record(body).missing
     assert calls == [1]
+
+
+class KnownRecords:
+    """A recorder of two sets that hold a stream, two kernels, and the mark."""
+
+    def record(self, run: Callable[[], None]) -> Any:
+        run()
+        held = (DeviceRecord(at, at + 50, "set", "set", bytes=HOLD_BYTES) for at in (0, 50))
+        kernels = (DeviceRecord(at, at + 40, "kernel", "half") for at in (80, 110))
+        return SimpleNamespace(
+            records=[*held, *kernels, DeviceRecord(160, 161, "set", "set", bytes=1)], lost=0
+        )
+
+
+def test_work_before_the_stream_is_free_is_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device_side, "open_recorder", KnownRecords)
+    side: Any = object.__new__(DeviceSide)
+    done: list[str] = []
+    side._hold, side._mark = lambda: done.append("hold"), lambda: done.append("mark")
+    side.wait = lambda: done.append("wait")
+    seen = side.record(lambda: done.append("calls"))
+    assert done == ["hold", "calls", "mark", "wait"]
+    assert (seen.early_s, seen.late_s) == (pytest.approx(20e-9), 0.0)
+    assert (seen.busy_s, [ran.name for ran in seen.ran]) == (pytest.approx(70e-9), ["half"])
 
 
 class DriverWithoutHandles:

@@ -19,6 +19,8 @@ LAZY_PEER_ACCESS = 1  # CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS
 # Memory by its place: a process opens it once, and never what it has allocated itself, since the
 # driver would report an invalid context.
 _known: dict[str, torch.Tensor] = {}
+# Sets of memory that take 1 ms on an H100, in which a call is queued; no submission sets this size.
+HOLDS, HOLD_BYTES = 40, (64 << 20) - 1
 PREFIX = "device:"  # of a place that is memory of the device, followed by its handle in hex
 
 
@@ -100,6 +102,21 @@ def marker(device: torch.device) -> Callable[[], int]:
     mark = driver.cuMemsetD8Async
     mark.argtypes = [ctypes.c_uint64, ctypes.c_ubyte, ctypes.c_size_t, ctypes.c_void_p]
     return lambda: int(mark(address.value or 0, 0, 1, None))
+
+
+def holder(device: torch.device) -> Callable[[], None]:
+    """Return a function that keeps the default stream busy, by HOLDS sets of HOLD_BYTES bytes."""
+    driver, address = _driver(device), ctypes.c_uint64()
+    size = ctypes.c_size_t(HOLD_BYTES)
+    _check(driver.cuMemAlloc_v2(ctypes.byref(address), size), "allocate", driver)
+    fill = driver.cuMemsetD8Async
+    fill.argtypes = [ctypes.c_uint64, ctypes.c_ubyte, ctypes.c_size_t, ctypes.c_void_p]
+
+    def hold() -> None:
+        for _ in range(HOLDS):
+            fill(address.value or 0, 0, HOLD_BYTES, None)
+
+    return hold
 
 
 def _driver(device: torch.device) -> Any:

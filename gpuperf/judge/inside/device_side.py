@@ -13,7 +13,14 @@ from typing import Any
 import torch
 
 from gpuperf.judge.evidence import Counted, Ran
-from gpuperf.judge.inside.device_memory import is_device, marker, opened, synchronizer
+from gpuperf.judge.inside.device_memory import (
+    HOLD_BYTES,
+    holder,
+    is_device,
+    marker,
+    opened,
+    synchronizer,
+)
 from gpuperf.judge.inside.layout import Slots, map_file, view_of
 from gpuperf.judge.protocol import Build, Collect, Counts, Fetch, Ready, Recorded
 from gpuperf.judge.task import Side
@@ -38,6 +45,7 @@ class DeviceSide:
         self.device = device
         self.wait = _checked(synchronizer(device))
         self._mark = marker(device)
+        self._hold = holder(device)
         self._slots: Slots | None = None
         self._file: Slots | None = None
         self._results: torch.Tensor | None = None
@@ -86,7 +94,8 @@ class DeviceSide:
         return memory is not None and 0 <= address - memory.data_ptr() < memory.numel()
 
     def record(self, body: Callable[[], None]) -> Recorded:
-        """Run *body*, and return what CUPTI recorded of it, or why it recorded nothing.
+        """Run *body* behind a stream that is held, and return what CUPTI recorded of it, or why it
+        recorded nothing.
 
         Raises: what *body* raises.
         """
@@ -95,6 +104,7 @@ class DeviceSide:
         def run() -> None:
             nonlocal ended
             try:
+                self._hold()
                 body()
                 self._mark()
                 self.wait()
@@ -114,10 +124,14 @@ class DeviceSide:
         marks = [r for r in recording.records if r.kind == "set" and r.bytes == 1]
         if not marks:
             return Recorded(missing="the records of kernels: the judge's own mark is not there")
-        records = [record for record in recording.records if record is not marks[-1]]
+        held = [r for r in recording.records if r.kind == "set" and r.bytes == HOLD_BYTES]
+        ours = {id(record) for record in (*held, marks[-1])}
+        records = [record for record in recording.records if id(record) not in ours]
+        free_ns = max((record.end_ns for record in held), default=0)
+        early = [r._replace(end_ns=min(r.end_ns, free_ns)) for r in records if r.start_ns < free_ns]
         last_ns = max((record.end_ns for record in records), default=0)
         late_s = max(0.0, (last_ns - marks[-1].start_ns) * 1e-9)
-        return Recorded(_ran(records), _busy_s(records), late_s, recording.lost)
+        return Recorded(_ran(records), _busy_s(records), late_s, _busy_s(early), recording.lost)
 
     def count(self, call: Callable[[], Any], side: Side) -> Counts:
         """Return the operations of *call* by the counters of its kernels, or why there are none."""
