@@ -269,7 +269,7 @@ def refuse_foreign(side: Side, loaded: Mapping[str, str], repository: Path) -> i
 
     Raises: CannotMeasure if a module that the worktree has was loaded from elsewhere: the other
     side, or an installed package, would be measured in its place. Modules that a compiler wrote
-    into a cache of the side are no one's.
+    into a cache of the side are not checked: they have the names of neither side.
     """
     root = Path(side.place.folder).resolve()
     named = packages_of(side)
