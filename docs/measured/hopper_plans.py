@@ -33,7 +33,12 @@ PLANS: Mapping[str, Mapping[str, Any]] = {
         "f128e": forward.Plan(64, 3, 3, False, False),
         "f128f": forward.Plan(64, 2, 4, True, False),
     },
-    "b128": {"b128a": backward.Plan(64, 2)},
+    "b128": {
+        "b128a": backward.Plan(64, 2),
+        "b128b": backward.Plan(64, 2, 2),
+        "b128c": backward.Plan(64, 2, 1, True),
+        "b128d": backward.Plan(64, 2, 2, True),
+    },
     "f64": {
         "f64a": forward.Plan(128, 2, 2, False, False),
         "f64b": forward.Plan(128, 2, 2, True, False),
@@ -46,6 +51,9 @@ PLANS: Mapping[str, Mapping[str, Any]] = {
         "b64a": backward.Plan(64, 2),
         "b64b": backward.Plan(128, 2),
         "b64c": backward.Plan(64, 3),
+        "b64d": backward.Plan(64, 2, 2),
+        "b64e": backward.Plan(64, 2, 2, True),
+        "b64f": backward.Plan(64, 3, 2, True),
     },
     "f256": {
         "f256a": forward.Plan(64, 2, 2, False, False),

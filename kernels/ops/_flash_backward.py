@@ -1,8 +1,9 @@
 """Compute the backward of attention in Triton, once for dk and dv and once for dq.
 
-`_flash.py` launches the kernels, and `_flash_forward.py` explains *rows*, *tiles* and *scalars*.
-For dk and dv, *rows* are the keys j of a block, the first query of each, the one after its last (in
-a band), and the offset; *tiles* are those of queries and of the gradients of o.
+`_flash.py` launches the kernels; the Gluon backward launches `prepare_kernel` and `finish_kernel`.
+`_flash_forward.py` explains *rows*, *tiles* and *scalars*. For dk and dv, *rows* are the keys j of
+a block, the first query of each, the one after its last (in a band), the offset, n_q and n_k;
+*tiles* are those of queries and of the gradients of o.
 """
 
 from gpuperf.kernels._flash_forward import (
@@ -28,6 +29,34 @@ def row_sums_kernel(o, do, sums, nq, heads, s_b, s_h, s_n, D: tl.constexpr, BM: 
     out = tl.load(head_at(o, b, h, s_b, s_h) + at, here, 0.0).to(tl.float32)
     grad = tl.load(head_at(do, b, h, s_b, s_h) + at, here, 0.0).to(tl.float32)
     tl.store(sums + bh.to(tl.int64) * nq + i, tl.sum(out * grad, 1), i < nq)
+
+
+@jit
+def prepare_kernel(
+    o, do, lse, norm, sums, dq, nq, padded, heads, s_b, s_h, s_n, D: tl.constexpr, BM: tl.constexpr
+):
+    """Compute Σ over d of o ∘ do, pad it and the log-sum-exp, and set the sum dq to 0."""
+    block, bh = tl.program_id(0), tl.program_id(1)
+    i, d = block * BM + tl.arange(0, BM), tl.arange(0, D)
+    at, here = i[:, None].to(tl.int64) * s_n + d[None, :], i[:, None] < nq
+    b, h = bh // heads, bh % heads
+    out = tl.load(head_at(o, b, h, s_b, s_h) + at, here, 0.0).to(tl.float32)
+    grad = tl.load(head_at(do, b, h, s_b, s_h) + at, here, 0.0).to(tl.float32)
+    row, first = bh.to(tl.int64) * padded + i, bh.to(tl.int64) * nq
+    tl.store(sums + row, tl.sum(out * grad, 1))
+    tl.store(norm + row, tl.load(lse + first + i, i < nq, float("inf")))
+    tl.store(dq + (first + i[:, None]) * D + d[None, :], tl.zeros((BM, D), tl.float32), here)
+
+
+@jit
+def finish_kernel(total, dq, scale, nq, heads, s_b, s_h, s_n, D: tl.constexpr, BM: tl.constexpr):
+    """Scale the sum dq and round it."""
+    block, bh = tl.program_id(0), tl.program_id(1)
+    i, d = block * BM + tl.arange(0, BM), tl.arange(0, D)
+    here = i[:, None] < nq
+    value = tl.load(total + (bh.to(tl.int64) * nq + i[:, None]) * D + d[None, :], here, 0.0)
+    to = head_at(dq, bh // heads, bh % heads, s_b, s_h) + i[:, None].to(tl.int64) * s_n + d[None, :]
+    tl.store(to, (value * scale).to(dq.dtype.element_ty), here)
 
 
 @jit

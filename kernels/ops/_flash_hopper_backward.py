@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import torch
 from gpuperf.kernels._flash import Mask, _plain
-from gpuperf.kernels._flash_forward import head_at
+from gpuperf.kernels._flash_backward import finish_kernel, prepare_kernel
 from gpuperf.kernels._flash_hopper_ranges import query_range
 from gpuperf.kernels._gluon import (
     TensorDescriptor,
@@ -35,17 +35,20 @@ from gpuperf.kernels._gluon import (
     warpgroup_mma_wait,
 )
 
-from gpuperf.jit import jit, tl, triton
+from gpuperf.jit import triton
 
 KEYS = 128  # keys of a block
 PADDED = 128  # rows are padded to a multiple of this in `norm` and `sums`
 
 
 class Plan(NamedTuple):
-    """The division of the backward: queries of a block, and blocks in shared memory."""
+    """The division of the backward: queries of a block, its blocks in shared memory, blocks of dq
+    that wait there to be added, and whether the scores of the next block are computed ahead."""
 
     queries: int
     stages: int
+    waiting: int = 1
+    ahead: bool = False
 
 
 PLANS = {64: Plan(64, 2), 128: Plan(64, 2)}  # by head dim
@@ -71,10 +74,10 @@ def sums_layout(m, n):
 
 
 @gluon_jit
-def load_queries(tensors, buffers, bars, grid, MASK: gl.constexpr):
+def load_queries(tensors, buffers, bars, grid, MASK: gl.constexpr, AHEAD: gl.constexpr):
     """Load a block of keys and values, then the blocks of queries and gradients of each head."""
     q_at, do_at, k_at, v_at, norm_at, sums_at = tensors
-    k_tile, v_tile, q_tiles, do_tiles, norms, sums, _ds_tile, _dq_tile = buffers
+    k_tile, v_tile, q_tiles, do_tiles, norms, sums, _ds_tile, _dq_tiles = buffers
     kv_full, q_full, do_full, empty = bars
     blocks, heads, group, _offset, _nq, _nk, padded, _query_begins, _query_ends = grid
     STAGES: gl.constexpr = q_tiles.shape[0]
@@ -104,6 +107,37 @@ def load_queries(tensors, buffers, bars, grid, MASK: gl.constexpr):
             tma.async_copy_global_to_shared(do_at, [b, head, start, 0], full, do_tiles.index(place))
             tma.async_copy_global_to_shared(sums_at, [row + start], full, sums.index(place))
             step += 1
+    if AHEAD:  # the scores after the last ones are computed too, of any queries
+        place, free = step % STAGES, step // STAGES & 1 ^ 1
+        mbarrier.wait(empty.index(place), free)
+        mbarrier.expect(q_full.index(place), BM * D * 2)
+        any_at = [b, h * group, begin, 0]
+        tma.async_copy_global_to_shared(q_at, any_at, q_full.index(place), q_tiles.index(place))
+
+
+@gluon_jit
+def begin_scores(step, k_tile, q_tiles, q_full):
+    """Begin the product of the keys and a block of queries."""
+    STAGES: gl.constexpr = q_tiles.shape[0]
+    BN: gl.constexpr = k_tile.shape[0]
+    BM: gl.constexpr = q_tiles.shape[1]
+    none = gl.zeros([BN, BM], gl.float32, sums_layout(BN, BM))
+    mbarrier.wait(q_full.index(step % STAGES), step // STAGES & 1)
+    queries = q_tiles.index(step % STAGES).permute((1, 0))
+    return warpgroup_mma(k_tile, queries, none, use_acc=False, is_async=True)
+
+
+@gluon_jit
+def hide_shares(share, start, rows, MASK: gl.constexpr):
+    """Set the shares (keys, queries) of hidden pairs to 0."""
+    j, begins, ends, offset, nk, _factor, _slope = rows
+    i = start + gl.arange(0, share.shape[1], gl.SliceLayout(0, share.type.layout))
+    if MASK == "band":
+        seen = (i[None, :] >= begins[:, None]) & (i[None, :] < ends[:, None])
+    else:
+        last = gl.minimum(i + offset, nk - 1) if MASK == "causal" else i * 0 + (nk - 1)
+        seen = j[:, None] <= last[None, :]
+    return gl.where(seen, share, 0.0)
 
 
 @gluon_jit
@@ -115,43 +149,42 @@ def change_of_scores(share, changing, sums, place, dtype: gl.constexpr):
 
 
 @gluon_jit
+def carried(step, dkeys, dvalues, scores, AHEAD: gl.constexpr):
+    """Return what a block leaves to the next: without AHEAD, no scores."""
+    return (step, dkeys, dvalues, scores) if AHEAD else (step, dkeys, dvalues)
+
+
+@gluon_jit
 def add_block(
-    state, step, start, b, head, dq_at, buffers, bars, rows,
-    MASKED: gl.constexpr, MASK: gl.constexpr, CAPPED: gl.constexpr,
+    state, start, b, head, dq_at, buffers, bars, rows,
+    MASKED: gl.constexpr, MASK: gl.constexpr, CAPPED: gl.constexpr, AHEAD: gl.constexpr,
 ):  # fmt: skip
     """Add the terms of a block of queries to dk, dv and dq."""
-    dkeys, dvalues = state
-    j, begins, ends, offset, nk, factor, slope = rows
-    k_tile, v_tile, q_tiles, do_tiles, norms, sums, ds_tile, dq_tile = buffers
+    step, dkeys, dvalues = state[0], state[1], state[2]
+    _j, _begins, _ends, _offset, _nk, factor, slope = rows
+    k_tile, v_tile, q_tiles, do_tiles, norms, sums, ds_tile, dq_tiles = buffers
     _kv_full, q_full, do_full, empty = bars
     STAGES: gl.constexpr = q_tiles.shape[0]
     BM: gl.constexpr = q_tiles.shape[1]
     D: gl.constexpr = q_tiles.shape[2]
     BN: gl.constexpr = k_tile.shape[0]
     SCORES: gl.constexpr = sums_layout(BN, BM)
-    COLUMNS: gl.constexpr = gl.SliceLayout(0, SCORES)
     LEFT: gl.constexpr = gl.DotOperandLayout(0, sums_layout(BN, D), 2)
-    place, full = step % STAGES, step // STAGES & 1
-    none = gl.zeros([BN, BM], gl.float32, SCORES)
-    mbarrier.wait(q_full.index(place), full)
-    queries = q_tiles.index(place)
-    scoring = warpgroup_mma(k_tile, queries.permute((1, 0)), none, use_acc=False, is_async=True)
-    mbarrier.wait(do_full.index(place), full)
+    WAITING: gl.constexpr = dq_tiles.shape[0]
+    place = step % STAGES
+    if not AHEAD:
+        scoring = begin_scores(step, k_tile, q_tiles, q_full)
+    mbarrier.wait(do_full.index(place), step // STAGES & 1)
     grads = do_tiles.index(place)
+    none = gl.zeros([BN, BM], gl.float32, SCORES)
     changing = warpgroup_mma(v_tile, grads.permute((1, 0)), none, use_acc=False, is_async=True)
-    norm = norms.index(place).load(COLUMNS)
-    scores = warpgroup_mma_wait(1, deps=(scoring,))
+    norm = norms.index(place).load(gl.SliceLayout(0, SCORES))
+    scores = state[3] if AHEAD else warpgroup_mma_wait(1, deps=(scoring,))
     if CAPPED:
         scores = fast_tanh(scores * slope)
     share = gl.exp2(scores * factor - norm[None, :])
     if MASKED:
-        i = start + gl.arange(0, BM, COLUMNS)
-        if MASK == "band":
-            seen = (i[None, :] >= begins[:, None]) & (i[None, :] < ends[:, None])
-        else:
-            last = gl.minimum(i + offset, nk - 1) if MASK == "causal" else i * 0 + (nk - 1)
-            seen = j[:, None] <= last[None, :]
-        share = gl.where(seen, share, 0.0)
+        share = hide_shares(share, start, rows, MASK)
     shares = gl.convert_layout(share.to(k_tile.dtype), LEFT)
     if CAPPED:
         share = share * (1.0 - scores * scores)
@@ -163,31 +196,51 @@ def add_block(
     left = ds_tile.permute((1, 0))
     adding_q = warpgroup_mma(left, k_tile, none, use_acc=False, is_async=True)
     dscores = gl.convert_layout(dscore, LEFT)
-    adding_k = warpgroup_mma(dscores, queries, dkeys, is_async=True)
+    adding_k = warpgroup_mma(dscores, q_tiles.index(place), dkeys, is_async=True)
     dquery, dvalues, shares = warpgroup_mma_wait(1, deps=(adding_q, adding_v, shares))
+    tma.store_wait(WAITING - 1)  # TMA has read the tile that is written next
+    thread_barrier()
+    dq_tile = dq_tiles.index(step % WAITING)
     dq_tile.store(dquery)
+    if AHEAD:  # only now are registers free for the next scores
+        scoring = begin_scores(step + 1, k_tile, q_tiles, q_full)
     fence_async_shared()
     add_to_global(dq_at, [b, head, start, 0], dq_tile)
-    dkeys, dscores = warpgroup_mma_wait(0, deps=(adding_k, dscores))
-    # The next block may overwrite dq_tile: TMA has read it, and all warps wait at this arrival.
-    tma.store_wait(0)
+    if AHEAD:
+        dkeys, scores, dscores = warpgroup_mma_wait(0, deps=(adding_k, scoring, dscores))
+    else:
+        dkeys, dscores = warpgroup_mma_wait(0, deps=(adding_k, dscores))
     mbarrier.arrive(empty.index(place), count=1)
-    return dkeys, dvalues
+    return carried(step + 1, dkeys, dvalues, scores, AHEAD)
+
+
+@gluon_jit
+def add_blocks(
+    state, first, last, b, head, dq_at, buffers, bars, rows,
+    MASKED: gl.constexpr, MASK: gl.constexpr, CAPPED: gl.constexpr, AHEAD: gl.constexpr,
+):  # fmt: skip
+    """Add the terms of the queries from *first* to *last*."""
+    BM: gl.constexpr = buffers[2].shape[1]
+    for start in range(first, last, BM):
+        state = add_block(
+            state, start, b, head, dq_at, buffers, bars, rows, MASKED, MASK, CAPPED, AHEAD
+        )
+    return state
 
 
 @gluon_jit
 def differentiate(
-    dq_at, dk_at, dv_at, buffers, bars, grid, scalars, MASK: gl.constexpr, CAPPED: gl.constexpr
-):
+    dq_at, dk_at, dv_at, buffers, bars, grid, scalars,
+    MASK: gl.constexpr, CAPPED: gl.constexpr, AHEAD: gl.constexpr,
+):  # fmt: skip
     """Compute dk and dv of a block of keys, and add its terms to dq."""
-    k_tile, v_tile, q_tiles, _do_tiles, _norms, _sums, _ds_tile, _dq_tile = buffers
-    kv_full, _q_full, _do_full, _empty = bars
+    k_tile, v_tile, q_tiles, _do_tiles, _norms, _sums, _ds_tile, _dq_tiles = buffers
+    kv_full, q_full, _do_full, _empty = bars
     blocks, heads, group, offset, _nq, nk, _padded, query_begins, query_ends = grid
     factor, slope, scale = scalars
     BM: gl.constexpr = q_tiles.shape[1]
     D: gl.constexpr = q_tiles.shape[2]
     BN: gl.constexpr = k_tile.shape[0]
-    GRADIENTS: gl.constexpr = sums_layout(BN, D)
     first = gl.program_id(0) % blocks * BN
     head = gl.program_id(0) // blocks
     b, h = head // (heads // group), head % (heads // group)
@@ -199,31 +252,27 @@ def differentiate(
         begins = gl.load(query_begins + j, j < nk, 0)
         ends = gl.load(query_ends + j, j < nk, 0)
     rows = (j, begins, ends, offset, nk, factor, slope)
-    state = (gl.zeros([BN, D], gl.float32, GRADIENTS), gl.zeros([BN, D], gl.float32, GRADIENTS))
+    none = gl.zeros([BN, D], gl.float32, sums_layout(BN, D))
+    scores = none
     mbarrier.wait(kv_full, 0)
-    step = 0
+    if AHEAD:
+        scores = warpgroup_mma_wait(0, deps=(begin_scores(0, k_tile, q_tiles, q_full),))
+    state = carried(0, none, none, scores, AHEAD)
     for member in range(group):
         head = h * group + member
-        for start in range(begin, clear, BM):
-            state = add_block(
-                state, step, start, b, head, dq_at, buffers, bars, rows, True, MASK, CAPPED
-            )
-            step += 1
-        for start in range(clear, last, BM):
-            state = add_block(
-                state, step, start, b, head, dq_at, buffers, bars, rows, False, MASK, CAPPED
-            )
-            step += 1
+        state = add_blocks(
+            state, begin, clear, b, head, dq_at, buffers, bars, rows, True, MASK, CAPPED, AHEAD
+        )
+        state = add_blocks(
+            state, clear, last, b, head, dq_at, buffers, bars, rows, False, MASK, CAPPED, AHEAD
+        )
         if MASK == "band":
-            for start in range(last, whole, BM):
-                state = add_block(
-                    state, step, start, b, head, dq_at, buffers, bars, rows, True, MASK, CAPPED
-                )
-                step += 1
-    dkeys, dvalues = state
+            state = add_blocks(
+                state, last, whole, b, head, dq_at, buffers, bars, rows, True, MASK, CAPPED, AHEAD
+            )
     thread_barrier()
-    k_tile.store((dkeys * scale).to(k_tile.dtype))
-    v_tile.store(dvalues.to(v_tile.dtype))
+    k_tile.store((state[1] * scale).to(k_tile.dtype))
+    v_tile.store(state[2].to(v_tile.dtype))
     fence_async_shared()
     tma.async_copy_shared_to_global(dk_at, [b, h, first, 0], k_tile)
     tma.async_copy_shared_to_global(dv_at, [b, h, first, 0], v_tile)
@@ -236,7 +285,7 @@ def backward_hopper_kernel(
     q_at, do_at, k_at, v_at, norm_at, sums_at, dq_at, dk_at, dv_at, query_begins, query_ends,
     factor, slope, scale, offset, nq, nk, padded, blocks, heads, group,
     MASK: gl.constexpr, CAPPED: gl.constexpr, D: gl.constexpr, BM: gl.constexpr, BN: gl.constexpr,
-    STAGES: gl.constexpr, LOADER: gl.constexpr,
+    STAGES: gl.constexpr, WAITING: gl.constexpr, AHEAD: gl.constexpr, LOADER: gl.constexpr,
 ):  # fmt: skip
     """Allocate shared memory, and divide the work between the warps that load and that compute."""
     LAYOUT: gl.constexpr = gl.NVMMASharedLayout(128, 16, 2)
@@ -248,8 +297,8 @@ def backward_hopper_kernel(
     norms = gl.allocate_shared_memory(gl.float32, [STAGES, BM], norm_at.layout)
     sums = gl.allocate_shared_memory(gl.float32, [STAGES, BM], norm_at.layout)
     ds_tile = gl.allocate_shared_memory(q_at.dtype, [BN, BM], LAYOUT)
-    dq_tile = gl.allocate_shared_memory(gl.float32, [BM, D], SUMS)
-    buffers = (k_tile, v_tile, q_tiles, do_tiles, norms, sums, ds_tile, dq_tile)
+    dq_tiles = gl.allocate_shared_memory(gl.float32, [WAITING, BM, D], SUMS)
+    buffers = (k_tile, v_tile, q_tiles, do_tiles, norms, sums, ds_tile, dq_tiles)
     of_stages = (barriers(STAGES, 1), barriers(STAGES, 1), barriers(STAGES, 1))
     bars = (barriers(1, 1).index(0), of_stages[0], of_stages[1], of_stages[2])
     fence_async_shared()
@@ -258,40 +307,15 @@ def backward_hopper_kernel(
     scalars = (factor, slope, scale)
     gl.warp_specialize(
         [
-            (differentiate, (dq_at, dk_at, dv_at, buffers, bars, grid, scalars, MASK, CAPPED)),
-            (load_queries, (tensors, buffers, bars, grid, MASK)),
+            (
+                differentiate,
+                (dq_at, dk_at, dv_at, buffers, bars, grid, scalars, MASK, CAPPED, AHEAD),
+            ),
+            (load_queries, (tensors, buffers, bars, grid, MASK, AHEAD)),
         ],
         [1],
         [LOADER],
     )
-
-
-@jit
-def prepare_kernel(
-    o, do, lse, norm, sums, dq, nq, padded, heads, s_b, s_h, s_n, D: tl.constexpr, BM: tl.constexpr
-):
-    """Compute Σ over d of o ∘ do, pad it and the log-sum-exp, and set the sum dq to 0."""
-    block, bh = tl.program_id(0), tl.program_id(1)
-    i, d = block * BM + tl.arange(0, BM), tl.arange(0, D)
-    at, here = i[:, None].to(tl.int64) * s_n + d[None, :], i[:, None] < nq
-    b, h = bh // heads, bh % heads
-    out = tl.load(head_at(o, b, h, s_b, s_h) + at, here, 0.0).to(tl.float32)
-    grad = tl.load(head_at(do, b, h, s_b, s_h) + at, here, 0.0).to(tl.float32)
-    row, first = bh.to(tl.int64) * padded + i, bh.to(tl.int64) * nq
-    tl.store(sums + row, tl.sum(out * grad, 1))
-    tl.store(norm + row, tl.load(lse + first + i, i < nq, float("inf")))
-    tl.store(dq + (first + i[:, None]) * D + d[None, :], tl.zeros((BM, D), tl.float32), here)
-
-
-@jit
-def finish_kernel(total, dq, scale, nq, heads, s_b, s_h, s_n, D: tl.constexpr, BM: tl.constexpr):
-    """Scale the sum dq and round it."""
-    block, bh = tl.program_id(0), tl.program_id(1)
-    i, d = block * BM + tl.arange(0, BM), tl.arange(0, D)
-    here = i[:, None] < nq
-    value = tl.load(total + (bh.to(tl.int64) * nq + i[:, None]) * D + d[None, :], here, 0.0)
-    to = head_at(dq, bh // heads, bh % heads, s_b, s_h) + i[:, None].to(tl.int64) * s_n + d[None, :]
-    tl.store(to, (value * scale).to(dq.dtype.element_ty), here)
 
 
 def rows_descriptor(x: torch.Tensor, rows: int) -> object:
@@ -339,6 +363,8 @@ def backward(
         BM=plan.queries,
         BN=KEYS,
         STAGES=plan.stages,
+        WAITING=plan.waiting,
+        AHEAD=plan.ahead,
         LOADER=LOADER,
         num_warps=8,
         maxnreg=REGISTERS,
