@@ -33,7 +33,7 @@ def test_of_staged_results_a_submission_can_open_its_own_alone() -> None:
     task = read_task(CORPUS / "tasks" / "matmul.py", "kernelbench", 1)
     submission = Submission(str(CORPUS / "honest" / "matmul_torch.py"))
     with StagingClerk(task, task.cases[0], Settings(processes=1)) as clerk:
-        with clerk._seat("submission") as (seat, folder):
+        with clerk._seat(0) as (seat, folder):
             others = [clerk._reference(0)]
             clerk._import(seat, submission, folder)
             shared = clerk._share_all(folder, others)
