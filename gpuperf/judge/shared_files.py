@@ -83,7 +83,7 @@ class SharedFiles:
             os.close(handle)
 
     def close(self) -> None:
-        """Close all descriptors."""
+        """Close the descriptors of all folders and files."""
         for folder in [*self._folders]:
             self.forget(folder)
 

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
 from gpuperf.judge.clerk import Clerk
+from gpuperf.judge.device_trial import DeviceTrial
 from gpuperf.judge.inside import device_memory, device_side
 from gpuperf.judge.inside.device_memory import CannotShare, allocate
 from gpuperf.judge.inside.device_side import DeviceSide
 from gpuperf.judge.reading import read_task
+from gpuperf.judge.seat import Ended
 from gpuperf.judge.settings import Settings
-from gpuperf.judge.task import Submission
+from gpuperf.judge.task import Side, Submission
+from gpuperf.measure.counters.cupti import NoCounters
 
 CORPUS = Path(__file__).parent.parent / "cheats" / "judged"
 
@@ -72,6 +77,56 @@ def test_an_error_of_a_call_is_not_taken_for_that_of_the_recorder(
     else:
         assert "the recorder's own" in side.record(body).missing
     assert calls == [1]
+
+
+class OfTheCall(OSError):
+    """An error that a submission raises."""
+
+
+@pytest.mark.parametrize(
+    ("error", "raised"),
+    [
+        (OfTheCall("no file"), "OfTheCall: no file"),
+        (NoCounters("failed", "a lie"), "NoCounters: "),
+        (ValueError("bad"), "ValueError: bad"),
+        (torch.OutOfMemoryError("no room"), ""),
+        (None, ""),
+    ],
+)
+@pytest.mark.parametrize("side", ["submission", "reference"])
+def test_an_error_of_a_call_is_not_taken_for_that_of_the_counters(
+    error: Exception | None, raised: str, side: Side, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def counting(library: Any, index: int, run: Callable[[], None], wanted: Any) -> None:
+        with contextlib.suppress(RuntimeError):  # as an error of the profiler's end would hide it
+            run()
+        raise NoCounters("failed", "the counters' own")
+
+    for name in ("find_library", "Cupti"):
+        monkeypatch.setattr(device_side, name, lambda *given: None)
+    monkeypatch.setattr(device_side.ctypes, "CDLL", lambda *given: None)
+    monkeypatch.setattr(device_side, "count_kernels", counting)
+    gpu: Any = object.__new__(DeviceSide)
+    gpu.device, gpu.wait = torch.device("cuda:0"), lambda: None
+
+    def call() -> None:
+        if error is not None:
+            raise error
+
+    counts = gpu.count(call, side)
+    assert counts.counted is None
+    assert counts.raised.startswith(raised)
+    assert bool(counts.raised) == bool(raised)
+    assert bool(counts.missing) != bool(raised)
+
+    seat: Any = SimpleNamespace(side=side, ask=lambda request: counts)
+    trial = DeviceTrial(0, lambda request: None, "shared", (), False, {})
+    if raised and side == "submission":
+        with pytest.raises(Ended, match=f"a call raised {raised}"):
+            trial.count(seat, 0)
+    else:
+        assert trial.count(seat, 0)
+        assert "counted" in trial.missing["operations"] or counts.missing
 
 
 class DriverWithoutHandles:
