@@ -11,9 +11,10 @@ from command_line import SAXPY, CommandLine
 
 from gpuperf.judge.clerk import Clerk
 from gpuperf.judge.corpus import read_corpus
+from gpuperf.judge.outcomes import ACCUSED, Outcome
 from gpuperf.judge.reading import read_task
 from gpuperf.judge.rule import judge_case
-from gpuperf.judge.selftest import ACCUSED, Outcome, rates_table
+from gpuperf.judge.selftest import rates_table
 from gpuperf.judge.settings import Settings
 from gpuperf.judge.task import Submission
 from gpuperf.show.render import render
