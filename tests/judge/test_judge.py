@@ -65,7 +65,7 @@ def clerk(tmp_path: Path) -> Iterator[Clerk]:
     with Clerk(task, task.cases[0], Settings(processes=1)) as held:
         yield held
     assert not held._starting.memory.exists()
-    assert not held._folder.exists()
+    assert not held._starting.scratch.exists()
 
 
 def test_an_honest_submission_is_judged_and_its_verdict_checked(judge: CommandLine) -> None:
