@@ -7,8 +7,6 @@ answers, a seat of the reference, and a seat of each submission, which runs whil
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
@@ -18,36 +16,15 @@ from types import TracebackType
 from gpuperf.errors import CannotMeasure
 from gpuperf.judge import tree
 from gpuperf.judge.device_trial import result_bytes
-from gpuperf.judge.ending import failed, fault_of_task, make_file, placed, sha256_of
-from gpuperf.judge.environment import worker_environment
+from gpuperf.judge.ending import failed, fault_of_task, placed, sha256_of
 from gpuperf.judge.evidence import CaseEvidence, Counted, Hardware, Restrictions
 from gpuperf.judge.plan import most_audits, slot_count
-from gpuperf.judge.protocol import (
-    Build,
-    FromAnswers,
-    FromSeat,
-    Import,
-    Imported,
-    Load,
-    Loaded,
-    Share,
-    Shared,
-)
+from gpuperf.judge.protocol import Build, Import, Imported, Load, Loaded, Share, Shared
 from gpuperf.judge.roofs import roofs_of
-from gpuperf.judge.seat import (
-    ANSWERS,
-    LARGEST_SPREAD,
-    RESULTS,
-    SEAT,
-    SLOTS,
-    START_S,
-    WEIGHTS,
-    Ended,
-    Seat,
-    ask,
-    launch,
-)
+from gpuperf.judge.seat import LARGEST_SPREAD, RESULTS, SLOTS, START_S, WEIGHTS, Ended, Seat, ask
 from gpuperf.judge.settings import Settings
+from gpuperf.judge.shared_files import SharedFiles
+from gpuperf.judge.starting import Seated, Starter, temporary
 from gpuperf.judge.task import Side, Submission, TaskCase, TaskSource
 from gpuperf.judge.trial import Bench, Trial
 from gpuperf.run.connection import LocalConnection
@@ -70,14 +47,14 @@ class Clerk:
     settings: Settings
     server: ForkServer | None = None
     _held: ExitStack = field(default_factory=ExitStack)
-    _folder: Path = Path()
-    _memory: Path = Path()
+    _files: SharedFiles = field(default_factory=SharedFiles)
+    _starter: Starter | None = None
     _answers: LocalConnection | None = None
     _loaded: Loaded | None = None
-    _references: dict[tuple[Side, int], Seat] = field(default_factory=dict)
+    _references: dict[tuple[Side, int], Seated] = field(default_factory=dict)
     _seed: int = 0
-    _count: int = 0
     _sha: str = ""
+    _results: int = -1
     _orphaned: bool = False
     _uncompiled: str = ""
     _staged: str = ""
@@ -85,8 +62,13 @@ class Clerk:
 
     def __enter__(self) -> Clerk:
         self._held.enter_context(tree.adopting())
-        self._folder = self._temporary(None)
-        self._memory = self._temporary(MEMORY_FILES if os.access(MEMORY_FILES, os.W_OK) else None)
+        self._held.callback(self._files.close)
+        in_memory = MEMORY_FILES if os.access(MEMORY_FILES, os.W_OK) else None
+        memory = temporary(self._held, in_memory)
+        self._files.add(memory)
+        self._starter = Starter(
+            self.settings, self.server, self._files, temporary(self._held), memory
+        )
         return self
 
     def __exit__(
@@ -95,28 +77,22 @@ class Clerk:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        for seat in self._references.values():
+        for seat, _ in self._references.values():
             seat.close()
+        self._starting.drop()
         if self._answers is not None:
             self._answers.kill()
         self._held.close()
 
-    def _temporary(self, parent: Path | None) -> Path:
-        name = tempfile.mkdtemp(prefix="gpuperf-judge-", dir=parent)
-        self._held.callback(shutil.rmtree, name, ignore_errors=True)
-        return Path(name)
+    @property
+    def _starting(self) -> Starter:
+        assert self._starter is not None
+        return self._starter
 
     def load(self) -> Loaded:
         """Load the task, once. Raises: CannotMeasure, WorkloadError."""
         if self._loaded is None:
-            self._answers = launch(
-                ANSWERS,
-                str(self._folder),
-                worker_environment(str(self._folder), self.settings.may_use_gpu),
-                FromAnswers,
-                self.settings.debug,
-                self.server,
-            )
+            self._answers = self._answers or self._starting.answers()
             self._sha = sha256_of(self.task.reference)
             self._seed = int.from_bytes(os.urandom(4))
             try:
@@ -124,6 +100,8 @@ class Clerk:
                 request = Load(self.task, self.case, self._seed, self.settings.device)
                 self._loaded = ask(self._answers, request, START_S)
             except Ended as ended:
+                self._answers.kill()
+                self._answers = None
                 raise fault_of_task(ended) from None
             opened = self._loaded.opened if self._loaded else None
             if opened is not None and opened.device.kind == "rocm":
@@ -132,10 +110,32 @@ class Clerk:
 
     def judge(self, submission: Submission) -> CaseEvidence:
         """Collect the evidence about *submission*. Raises: CannotMeasure."""
+        try:
+            return self._judge(submission)
+        finally:
+            self._starting.drop()
+
+    def _begin(self) -> None:
+        """Start all workers side by side, and wait for them if the task's load measures."""
+        if self._answers is None:
+            self._answers = self._starting.answers()
+        for process in range(self.settings.processes):
+            for side in self._others():
+                if (side, process) not in self._references:
+                    self._starting.begin(side, f"{side}-{process}")
+            self._starting.begin("submission", f"submission-{process}")
+        if self.settings.may_use_gpu:
+            self._starting.await_begun()
+
+    def _judge(self, submission: Submission) -> CaseEvidence:
+        if self._loaded is None or not self._loaded.unfair:
+            self._begin()
         loaded = self.load()
         for process in range(0 if loaded.unfair else self.settings.processes):
             for side in self._others():  # before a submission could change the file
                 self._reference(process, side)
+        if not loaded.unfair:
+            self._starting.await_begun()
         evidence = CaseEvidence(
             self.case.name,
             unfair=loaded.unfair,
@@ -150,7 +150,12 @@ class Clerk:
         self._counted.pop("submission", None)
         for process in range(0 if loaded.unfair else self.settings.processes):
             evidence = self._add_process(evidence, submission, process)
-            if evidence.failure or any(a.failed for a in evidence.audits) or evidence.replaced:
+            if (
+                evidence.failure
+                or any(a.failed for a in evidence.audits)
+                or evidence.replaced
+                or evidence.edited
+            ):
                 break
         if self._uncompiled:
             note = f"torch.compile of the reference is not timed: {self._uncompiled}"
@@ -160,54 +165,67 @@ class Clerk:
         return evidence
 
     def is_spoiled(self) -> bool:
-        """Return whether a submission changed the reference's file, ended a worker, or left a
-        process behind."""
+        """Return whether a submission changed the reference's file or a shared one, ended a worker,
+        or left a process behind."""
         if self._loaded is None:
             return False
         dead = any(worker.death() is not None for worker in self._workers())
-        return dead or self._orphaned or sha256_of(self.task.reference) != self._sha
+        harmed = dead or self._orphaned or bool(self._files.breach())
+        return harmed or sha256_of(self.task.reference) != self._sha
 
     def _workers(self) -> list[LocalConnection]:
         """Return the workers that serve all submissions."""
-        seats = [seat.connection for seat in self._references.values()]
+        seats = [seat.connection for seat, _ in self._references.values()]
         return [*seats, self._answers] if self._answers else seats
 
     def _add_process(
         self, evidence: CaseEvidence, submission: Submission, process: int
     ) -> CaseEvidence:
         """Return *evidence* with that of one more process of *submission*."""
+        with self._seat(process) as (seat, folder):
+            try:
+                evidence = self._try(evidence, submission, process, seat, folder)
+            except CannotMeasure:
+                if not self._files.breach():
+                    raise
+                evidence = replace(evidence, failure="crashed", reason=self._files.breach())
+            return replace(evidence, edited=self._files.breach())
+
+    def _try(
+        self, evidence: CaseEvidence, submission: Submission, process: int, seat: Seat, folder: Path
+    ) -> CaseEvidence:
+        """Return *evidence* with that of the process of *seat*. Raises: CannotMeasure."""
         loaded = self.load()
         assert self._answers is not None
-        with self._seat("submission") as (seat, folder):
-            others = [self._reference(process, side) for side in self._others()]
-            try:
-                evidence = replace(evidence, restrictions=self._import(seat, submission, folder))
-            except Ended as ended:
-                return failed(evidence, ended, "compile-error")
-            secret = int.from_bytes(os.urandom(8))  # drawn after the submission was imported
+        others = [self._reference(process, side) for side in self._others()]
+        try:
+            evidence = replace(evidence, restrictions=self._import(seat, submission, folder))
+        except Ended as ended:
+            return failed(evidence, ended, "compile-error")
+        secret = int.from_bytes(os.urandom(8))  # drawn after the submission was imported
+        try:
             shared = self._share_all(folder, others)
-            try:
-                self._build(seat, folder, shared, 0)
-            except Ended as ended:
-                return failed(evidence, ended, "crashed")
-            references = tuple(reference for reference, _ in others)
-            bench = Bench(
-                self._answers,
-                seat,
-                references,
-                Path(shared.results),
-                loaded,
-                self._slot_count(),
-                placed(evidence.hardware, self._staged),
-                self._counted,
-            )
-            trial = Trial(bench, process, secret, self.settings.deadline_s)
-            evidence = trial.run(evidence)
-            if trial.uncompiled:
-                self._dismiss_compiled(trial.uncompiled)
-            if trial.uncounted:
-                self._dismiss("reference")
-            return evidence
+            self._build(seat, folder, shared, 0)
+        except Ended as ended:
+            return failed(evidence, ended, "crashed")
+        references = tuple(reference for reference, _ in others)
+        bench = Bench(
+            self._answers,
+            seat,
+            references,
+            self._results,
+            loaded,
+            self._slot_count(),
+            placed(evidence.hardware, self._staged),
+            self._counted,
+        )
+        trial = Trial(bench, process, secret, self.settings.deadline_s)
+        evidence = trial.run(evidence)
+        if trial.uncompiled:
+            self._dismiss_compiled(trial.uncompiled)
+        if trial.uncounted:
+            self._dismiss("reference")
+        return evidence
 
     @property
     def _device(self) -> str:
@@ -245,7 +263,7 @@ class Clerk:
 
     def _share_all(self, folder: Path, others: Sequence[tuple[Seat, Path]]) -> Shared:
         """Share slots with all seats, and build the references; on a GPU by its own memory, or by
-        files where the driver shares none. Raises: CannotMeasure."""
+        files where the driver shares none. Raises: CannotMeasure; Ended after a breach."""
         assert self._answers is not None
         folders = (folder, *(place for _, place in others))
         for on_device in (True, False) if self._gpu and not self._staged else (False,):
@@ -258,7 +276,7 @@ class Clerk:
                 for number, (reference, place) in enumerate(others, 1):
                     self._build(reference, place, shared, number)
                 # The references have it open; the submission could find their answers by its name.
-                (self._memory / RESULTS_OF_REFERENCES).unlink(missing_ok=True)
+                self._files.remove(self._starting.memory / RESULTS_OF_REFERENCES)
             except Ended as ended:
                 if not on_device or ended.failure == "oom":
                     raise fault_of_task(ended) from None
@@ -276,7 +294,9 @@ class Clerk:
     def _dismiss(self, side: Side) -> None:
         """End the seats of a side of the reference; they start anew when they are needed."""
         for key in [key for key in self._references if key[0] == side]:
-            self._references.pop(key).close()
+            seat, folder = self._references.pop(key)
+            seat.close()
+            self._starting.remove(folder)
 
     def _others(self) -> tuple[Side, ...]:
         compiled = self.settings.compiled and not self._uncompiled
@@ -284,20 +304,21 @@ class Clerk:
 
     def _share(self, folders: tuple[Path, ...], on_device: bool) -> Share:
         """Make the files that the seats in *folders* and the answers' worker share."""
-        loaded = self.load()
+        loaded, memory = self.load(), self._starting.memory
         count = self._slot_count()
         size = self._results_bytes()
         for folder in folders:
-            make_file(folder / WEIGHTS, loaded.state.size)
+            self._files.make(folder / WEIGHTS, loaded.state.size)
             if not on_device:
-                make_file(folder / SLOTS, count * loaded.inputs.size)
+                self._files.make(folder / SLOTS, count * loaded.inputs.size)
         # On a GPU the submission opens it, after its sandbox has closed all but its own folder.
-        results = (folders[0] if self._gpu else self._memory) / RESULTS
-        theirs = self._memory / RESULTS_OF_REFERENCES
+        results = (folders[0] if self._gpu else memory) / RESULTS
+        theirs = memory / RESULTS_OF_REFERENCES
         if not on_device:
-            make_file(results, size)
+            self._results = self._files.make(results, size)
         if self._gpu and not on_device:
-            make_file(theirs, size)
+            self._files.make(theirs, size)
+        self._files.check()
         return Share(
             tuple(str(folder / SLOTS) for folder in folders),
             tuple(str(folder / WEIGHTS) for folder in folders),
@@ -308,27 +329,21 @@ class Clerk:
             on_device,
         )
 
-    def _reference(self, process: int, side: Side = "reference") -> tuple[Seat, Path]:
+    def _reference(self, process: int, side: Side = "reference") -> Seated:
         """Return a seat of the reference for one process of the submission."""
-        folder = self._memory / f"{side}-{process}"
         if (side, process) not in self._references:
-            folder.mkdir(mode=0o700, exist_ok=True)
-            seat = self._start(side, folder)
-            self._references[side, process] = seat
+            seat, folder = self._starting.seat(side, f"{side}-{process}")
+            self._references[side, process] = seat, folder
             try:
-                seat.hello()
                 self._import(seat, Submission(self.task.reference), folder)
             except Ended as ended:
                 raise fault_of_task(ended) from None
-        return self._references[side, process], folder
+        return self._references[side, process]
 
     @contextmanager
-    def _seat(self, side: Side) -> Iterator[tuple[Seat, Path]]:
-        """Start a seat, and end it with all its processes."""
-        self._count += 1
-        folder = self._memory / f"seat-{self._count}"
-        folder.mkdir(mode=0o700)
-        seat = self._start(side, folder)
+    def _seat(self, process: int) -> Iterator[Seated]:
+        """Provide a seat of the submission, and end it with all its processes."""
+        seat, folder = self._starting.seat("submission", f"submission-{process}")
         known = tree.own_children()
         try:
             yield seat, folder
@@ -337,37 +352,18 @@ class Clerk:
             # At once: an orphan of a guard that was killed has this process for a parent.
             known |= {worker.guard for worker in self._workers()}
             self._orphaned |= tree.end_orphans(known)
-            shutil.rmtree(folder, ignore_errors=True)
-            shutil.rmtree(self._scratch(folder), ignore_errors=True)
-
-    def _scratch(self, folder: Path) -> Path:
-        return self._folder / folder.name
-
-    def _start(self, side: Side, folder: Path) -> Seat:
-        scratch = self._scratch(folder)
-        scratch.mkdir(mode=0o700, exist_ok=True)
-        connection = launch(
-            SEAT,
-            str(scratch),
-            worker_environment(str(scratch), self.settings.may_use_gpu),
-            FromSeat,
-            self.settings.debug,
-            self.server,
-        )
-        return Seat(side, connection, self.settings.deadline_s)
+            self._starting.remove(folder)
 
     def _import(self, seat: Seat, submission: Submission, folder: Path) -> Restrictions:
-        if not seat.pid:
-            seat.hello()
+        seat.hello()
         isolation = self.settings.isolation if seat.side == "submission" else "process"
-        scratch = self._scratch(folder)
         request = Import(
             self.task,
             self.case,
             submission,
             seat.side,
             isolation,
-            str(scratch),
+            str(self._starting.scratch_of(folder)),
             str(folder),
             self._device,
         )

@@ -76,12 +76,20 @@ def read_corpus(folder: Path, only: str = "") -> list[Sample]:
     ]
     for path in sorted((folder / FAMILIES).glob("*.py")):
         samples += _family(path)
-    samples = [sample for sample in samples if only in sample.name]
     if not samples:
         raise UsageError(
             f"{folder} holds no corpus", "--corpus tests/cheats/judged of a clone of gpuperf"
         )
-    return samples
+    paths: dict[str, Path] = {}
+    for sample in samples:
+        if sample.name in paths:
+            what = f"{paths[sample.name]} and {sample.path} name a submission {sample.name!r}"
+            raise UsageError(what, "rename one of the two")
+        paths[sample.name] = sample.path
+    chosen = [sample for sample in samples if only in sample.name]
+    if not chosen:
+        raise UsageError(f"no submission in {folder} has {only!r} in its name", "leave out --only")
+    return chosen
 
 
 def _sample(path: Path, kind: Kind) -> Sample:
@@ -123,7 +131,7 @@ def _parsed(path: Path) -> ast.Module:
 def _value(tree: ast.Module, name: str) -> Any:
     """Return the literal that is assigned to *name*; None if there is none."""
     for node in tree.body:
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == name:
-            with contextlib.suppress(ValueError, TypeError, RecursionError, MemoryError):
+        with contextlib.suppress(ValueError, TypeError, RecursionError, MemoryError):
+            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == name:
                 return ast.literal_eval(node.value)
     return None

@@ -187,7 +187,10 @@ class DeviceTrial:
         )
 
     def count(self, seat: Seat, slot: int) -> bool:
-        """Have *seat* count the operations of a call; return False if that ended its process."""
+        """Have *seat* count the operations of a call; return False if that ended its process.
+
+        Raises: Ended if a call of the submission raised an error of its own.
+        """
         if seat.side in self.counted:
             return True
         try:
@@ -199,6 +202,10 @@ class DeviceTrial:
             return False
         if not isinstance(counts, Counts) or counts.counted is None:
             missing = counts.missing if isinstance(counts, Counts) else "another reply"
+            if isinstance(counts, Counts) and counts.raised:
+                missing = f"a call raised {counts.raised[:250]} while its kernels were counted"
+                if seat.side == "submission":
+                    raise Ended("error", missing)
             self.missing["operations"] = missing[:300]
             return True
         operations = _finite(counts.counted.operations)

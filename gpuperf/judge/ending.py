@@ -1,13 +1,10 @@
-"""Say how the workers of a clerk ended, and make and hash the files that they share."""
+"""Say how the workers of a clerk ended, and hash the files of the task."""
 
 from __future__ import annotations
 
 import hashlib
-import os
-import shutil
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from gpuperf.errors import CannotMeasure, WorkloadError
@@ -16,17 +13,6 @@ from gpuperf.judge.evidence import CaseEvidence, Failure, Hardware
 from gpuperf.judge.seat import Ended
 
 LARGEST = 16 << 20  # bytes of a reference
-SPARE = 4  # times the bytes of all slots that must be free there
-
-
-def make_file(path: Path, size: int) -> None:
-    """Make a file of *size* zeros for this user alone. Raises: CannotMeasure without room."""
-    room = shutil.disk_usage(path.parent).free
-    if SPARE * size > room + size:
-        raise CannotMeasure(f"{path.parent} has no room for {size >> 20} MiB of inputs")
-    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
-    os.truncate(handle, size)
-    os.close(handle)
 
 
 def sha256_of(path: str) -> str:
@@ -48,7 +34,8 @@ def placed(hardware: Hardware | None, staged: str) -> Hardware | None:
 
 def failed(evidence: CaseEvidence, ended: Ended, error: Failure) -> CaseEvidence:
     """Return *evidence* with the failure of the submission; *error* is that of an exception."""
-    known: Mapping[str, Failure] = {"timeout": "timeout", "oom": "oom", "crashed": "crashed"}
+    known: Mapping[str, Failure] = {"timeout": "timeout", "oom": "oom"}
+    known = {**known, "crashed": "crashed", "tampered": "crashed"}
     return replace(evidence, failure=known.get(ended.failure, error), reason=str(ended))
 
 

@@ -232,10 +232,12 @@ class Count(msgspec.Struct, tag="count", frozen=True):
 
 
 class Counts(msgspec.Struct, tag="counts", frozen=True):
-    """The operations of a call; `missing` says why there are none."""
+    """The operations of a call; `missing` says why there are none, and `raised` which error the
+    call itself raised."""
 
     counted: Counted | None = None
     missing: str = ""
+    raised: str = ""
 
 
 class Recorded(msgspec.Struct, frozen=True):

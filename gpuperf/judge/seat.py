@@ -6,7 +6,7 @@ import contextlib
 import math
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -100,17 +100,23 @@ class Returned:
 
 @dataclass
 class Seat:
-    """One side's process with all its descendants, stopped unless a window or a pause runs."""
+    """One side's process with all its descendants, stopped unless a window or a pause runs.
+
+    `check` is called when all have stopped, and raises Ended if they must not go on.
+    """
 
     side: Side
     connection: LocalConnection
     deadline_s: float
+    check: Callable[[], None]
     pid: int = 0
     _stopped: list[int] = field(default_factory=list)
     _number: int = 0
 
     def hello(self) -> None:
-        """Wait for the start of the process. Raises: Ended."""
+        """Wait for the start of the process, once. Raises: Ended."""
+        if self.pid:
+            return
         ask(self.connection, None, START_S)
         self.pid = tree.child_of(self.connection.guard)
 
@@ -210,6 +216,7 @@ class Seat:
             self._stop()
         if self.connection.death() is not None:  # no process is below the guard, so none stopped
             raise _end_of(self.connection, self.deadline_s)
+        self.check()
 
     def _stop(self) -> None:
         """Stop the known processes at once, and then all that they have started."""

@@ -10,65 +10,27 @@ from __future__ import annotations
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import gpuperf
-from gpuperf.errors import CannotMeasure, UsageError
-from gpuperf.files import read_regular
+from gpuperf.errors import CannotMeasure
 from gpuperf.gate.calibration import bound
 from gpuperf.judge.clerk import Clerk
 from gpuperf.judge.corpus import Kind, Sample
-from gpuperf.judge.fact import Status
-from gpuperf.judge.reading import LARGEST, read_task
+from gpuperf.judge.outcomes import Basis, KeptOutcomes, Outcome
+from gpuperf.judge.reading import read_task
 from gpuperf.judge.rule import Judgement, judge_case
 from gpuperf.judge.run import serving
 from gpuperf.judge.settings import Settings
 from gpuperf.judge.task import Submission
-from gpuperf.model.codec import decode, encode, to_builtins
+from gpuperf.model.codec import to_builtins
 from gpuperf.run.forking import ForkServer, may_have_gpu
 from gpuperf.show.table import Column, Mood, Table, fill, notes_of
 
-ACCUSED: frozenset[Status] = frozenset({"cheat", "wrong", "suspect"})
 LONGEST = 500  # characters of a reason
-
-
-@dataclass(frozen=True)
-class Basis:
-    """What an outcome depends on: the hash of the texts of a sample, the version of gpuperf, the
-    isolation, and the name of the device."""
-
-    sha256: str
-    gpuperf: str
-    isolation: str
-    device: str
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What the judge said of a sample, the grade of its evidence, the facts that failed and those
-    that were unavailable, each with its sentence, and the seconds that it took."""
-
-    name: str
-    kind: Kind
-    family: str
-    status: Status
-    reason: str
-    speedup: float | None = None
-    grade: str = ""
-    failed: Mapping[str, str] = field(default_factory=dict)
-    unavailable: Mapping[str, str] = field(default_factory=dict)
-    took_s: float = 0.0
-    basis: Basis | None = None
-
-    @property
-    def mistaken(self) -> bool:
-        """Whether a cheat is valid, or an honest submission is accused."""
-        if self.kind == "cheat":
-            return self.status == "valid"
-        return self.status in ACCUSED
 
 
 @dataclass
@@ -84,21 +46,21 @@ class SelfTest:
     budget_s: float = float("inf")
     file: Path | None = None
     able: Sequence[Sample] = ()
+    _kept: KeptOutcomes | None = None
     _device: str = "cpu"
     _ends: float = float("inf")
 
     def run(self) -> list[Outcome]:
         """Return the kept outcomes and those of the samples that the device and the time allow.
 
-        Raises: CannotMeasure, UsageError.
+        Raises: CannotMeasure.
         """
         self._ends = time.monotonic() + self.budget_s
-        kept = self._kept()
+        self._kept = KeptOutcomes(self.file) if self.file else None
         with serving(self.settings) as server:
             self._device = self._opened(server)
             self.able = [s for s in self.samples if s.runs_on(self._device != "cpu")]
-            bases = {sample.name: self._basis(sample) for sample in self.able}
-            outcomes = [one for one in kept.values() if bases.get(one.name) == one.basis]
+            outcomes = self._usable()
             done = {outcome.name for outcome in outcomes}
             left = [sample for sample in self.able if sample.name not in done]
             for group in _groups(left):
@@ -118,30 +80,18 @@ class SelfTest:
         isolation = self.settings.isolation
         return Basis(sample.sha256(), gpuperf.__version__, isolation, self._device)
 
-    def _kept(self) -> dict[tuple[str, Basis | None], Outcome]:
-        """Return the decided outcomes in the file, which is made if there is none.
-
-        Raises: UsageError.
-        """
-        if self.file is None:
-            return {}
-        hint = "give another file, or delete it"
-        try:
-            self.file.parent.mkdir(parents=True, exist_ok=True)
-            self.file.touch()
-            lines = read_regular(self.file, LARGEST).decode().splitlines()
-            with self.file.open("ab"):
-                known = [decode(line, Outcome) for line in lines]
-        except OSError as error:
-            raise UsageError(f"{self.file} cannot keep outcomes: {error.strerror}", hint) from None
-        except ValueError:
-            raise UsageError(f"{self.file} holds no outcomes of the judge", hint) from None
-        return {(one.name, one.basis): one for one in known if one.status != "inconclusive"}
+    def _usable(self) -> list[Outcome]:
+        """Return the kept outcomes of these samples, version, isolation and device."""
+        if self._kept is None:
+            return []
+        bases = {sample.name: (sample.kind, self._basis(sample)) for sample in self.able}
+        if others := self._kept.set_aside(bases):
+            self.say(others)
+        return self._kept.of(bases)
 
     def _keep(self, outcome: Outcome) -> None:
-        if self.file is not None:
-            with self.file.open("ab") as file:
-                file.write(encode(outcome) + b"\n")
+        if self._kept is not None:
+            self._kept.add(outcome)
 
     @contextmanager
     def _clerk(self, sample: Sample, server: ForkServer | None) -> Iterator[tuple[Clerk, Path]]:

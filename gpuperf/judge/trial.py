@@ -6,7 +6,6 @@ import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from gpuperf.errors import CannotMeasure
@@ -36,7 +35,8 @@ ALIGNMENT = 64
 
 @dataclass(frozen=True)
 class Bench:
-    """The workers of one process of a submission, and the file that results are copied into.
+    """The workers of one process of a submission, and the descriptor of the file that results are
+    copied into.
 
     The first of `references` is the reference itself. On a GPU, `hardware` is what was observed of
     it before, and `counted` the counts of those sides that were counted before.
@@ -45,7 +45,7 @@ class Bench:
     answers: LocalConnection
     seat: Seat
     references: tuple[Seat, ...]
-    results: Path
+    results: int
     loaded: Loaded
     slots: int
     hardware: Hardware | None = None
@@ -238,21 +238,19 @@ class Trial:
     ) -> tuple[list[int], list[tuple[TensorSpec, ...]]]:
         """Copy the audited results out of the stopped seat; return their slots and tensors."""
         slots, places, end = [], [], 0
-        with self.bench.results.open("r+b") as file:
-            for index in each.audited:
-                try:
-                    specs, end = self._copy(file.fileno(), returned.done.places[index], end)
-                except Refusal as refusal:
-                    self._refuse(each, index, str(refusal))
-                    continue
-                slots.append(each.order[index])
-                places.append(specs)
+        for index in each.audited:
+            try:
+                specs, end = self._copy(returned.done.places[index], end)
+            except Refusal as refusal:
+                self._refuse(each, index, str(refusal))
+                continue
+            slots.append(each.order[index])
+            places.append(specs)
         return slots, places
 
-    def _copy(
-        self, file: int, places: tuple[Place, ...], end: int
-    ) -> tuple[tuple[TensorSpec, ...], int]:
-        """Copy a result into *file* from byte *end*; return its tensors, and the new end."""
+    def _copy(self, places: tuple[Place, ...], end: int) -> tuple[tuple[TensorSpec, ...], int]:
+        """Copy a result into the file of results from byte *end*; return its tensors, and the new
+        end. Raises: Refusal, CannotMeasure."""
         right = self.bench.loaded.results
         if len(places) != len(right):
             raise Refusal(f"is {len(places)} tensors where the reference is {len(right)}")
@@ -260,7 +258,10 @@ class Trial:
         for place, want in zip(places, right, strict=True):
             spec, data = self.bench.seat.read(place, want.bytes, self.bench.loaded.aliases)
             end = -(-end // ALIGNMENT) * ALIGNMENT
-            os.pwrite(file, data, end)
+            try:
+                os.pwrite(self.bench.results, data, end)
+            except OSError as error:
+                raise CannotMeasure(f"a result cannot be copied: {error.strerror}") from None
             specs.append(
                 TensorSpec(spec.shape, spec.strides, spec.dtype, offset=end, bytes=spec.bytes)
             )

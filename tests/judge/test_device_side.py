@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 from collections.abc import Callable
 from pathlib import Path
@@ -12,12 +13,15 @@ import pytest
 import torch
 
 from gpuperf.judge.clerk import Clerk
+from gpuperf.judge.device_trial import DeviceTrial
 from gpuperf.judge.inside import device_memory, device_side
 from gpuperf.judge.inside.device_memory import HOLD_BYTES, CannotShare, allocate
 from gpuperf.judge.inside.device_side import DeviceSide
 from gpuperf.judge.reading import read_task
+from gpuperf.judge.seat import Ended
 from gpuperf.judge.settings import Settings
-from gpuperf.judge.task import Submission
+from gpuperf.judge.task import Side, Submission
+from gpuperf.measure.counters.cupti import NoCounters
 from gpuperf.measure.recording.records import DeviceRecord
 
 CORPUS = Path(__file__).parent.parent / "cheats" / "judged"
@@ -35,7 +39,7 @@ def test_of_staged_results_a_submission_can_open_its_own_alone() -> None:
     task = read_task(CORPUS / "tasks" / "matmul.py", "kernelbench", 1)
     submission = Submission(str(CORPUS / "honest" / "matmul_torch.py"))
     with StagingClerk(task, task.cases[0], Settings(processes=1)) as clerk:
-        with clerk._seat("submission") as (seat, folder):
+        with clerk._seat(0) as (seat, folder):
             others = [clerk._reference(0)]
             clerk._import(seat, submission, folder)
             shared = clerk._share_all(folder, others)
@@ -98,6 +102,56 @@ def test_work_before_the_stream_is_free_is_early(monkeypatch: pytest.MonkeyPatch
     assert done == ["hold", "calls", "mark", "wait"]
     assert (seen.early_s, seen.late_s) == (pytest.approx(20e-9), 0.0)
     assert (seen.busy_s, [ran.name for ran in seen.ran]) == (pytest.approx(70e-9), ["half"])
+
+
+class OfTheCall(OSError):
+    """An error that a submission raises."""
+
+
+@pytest.mark.parametrize(
+    ("error", "raised"),
+    [
+        (OfTheCall("no file"), "OfTheCall: no file"),
+        (NoCounters("failed", "a lie"), "NoCounters: "),
+        (ValueError("bad"), "ValueError: bad"),
+        (torch.OutOfMemoryError("no room"), ""),
+        (None, ""),
+    ],
+)
+@pytest.mark.parametrize("side", ["submission", "reference"])
+def test_an_error_of_a_call_is_not_taken_for_that_of_the_counters(
+    error: Exception | None, raised: str, side: Side, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def counting(library: Any, index: int, run: Callable[[], None], wanted: Any) -> None:
+        with contextlib.suppress(RuntimeError):  # as an error of the profiler's end would hide it
+            run()
+        raise NoCounters("failed", "the counters' own")
+
+    for name in ("find_library", "Cupti"):
+        monkeypatch.setattr(device_side, name, lambda *given: None)
+    monkeypatch.setattr(device_side.ctypes, "CDLL", lambda *given: None)
+    monkeypatch.setattr(device_side, "count_kernels", counting)
+    gpu: Any = object.__new__(DeviceSide)
+    gpu.device, gpu.wait = torch.device("cuda:0"), lambda: None
+
+    def call() -> None:
+        if error is not None:
+            raise error
+
+    counts = gpu.count(call, side)
+    assert counts.counted is None
+    assert counts.raised.startswith(raised)
+    assert bool(counts.raised) == bool(raised)
+    assert bool(counts.missing) != bool(raised)
+
+    seat: Any = SimpleNamespace(side=side, ask=lambda request: counts)
+    trial = DeviceTrial(0, lambda request: None, "shared", (), False, {})
+    if raised and side == "submission":
+        with pytest.raises(Ended, match=f"a call raised {raised}"):
+            trial.count(seat, 0)
+    else:
+        assert trial.count(seat, 0)
+        assert "counted" in trial.missing["operations"] or counts.missing
 
 
 class DriverWithoutHandles:

@@ -19,6 +19,7 @@ HERE = Path(__file__).parent
 TASK = HERE.parent / "cheats" / "judged" / "tasks" / "matmul.py"
 HONEST = {"valid", "inconclusive", "suspect"}
 EXPECTED = {
+    "cuts_shared_files": {"cheat"},
     "environment": {"wrong"},
     "fills_disk": HONEST,
     "floods": HONEST,

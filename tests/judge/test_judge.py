@@ -11,9 +11,10 @@ from command_line import SAXPY, CommandLine
 
 from gpuperf.judge.clerk import Clerk
 from gpuperf.judge.corpus import read_corpus
+from gpuperf.judge.outcomes import ACCUSED, Outcome
 from gpuperf.judge.reading import read_task
 from gpuperf.judge.rule import judge_case
-from gpuperf.judge.selftest import ACCUSED, Outcome, rates_table
+from gpuperf.judge.selftest import rates_table
 from gpuperf.judge.settings import Settings
 from gpuperf.judge.task import Submission
 from gpuperf.show.render import render
@@ -22,14 +23,18 @@ HERE = Path(__file__).parent
 CORPUS = HERE.parent / "cheats" / "judged"
 ONE = ("--processes", "1", "--deadline", "60", "--no-compiled")
 FAMILIES = """
-A1 A2 A3 A4 A7 A8 A11 A12 B1 B2 B3 B4 B5 B6 B7 B8 B9 C1 C2 C3 C4 C5 C6 C7 C8 C9 C10 C11 D2 D3 D4 D5
+A1 A2 A3 A4 A5 A6 A7 A8 A10 A11 A12 B1 B2 B3 B4 B5 B6 B7 B8 B9 C1 C2 C3 C4 C5 C6 C7 C8 C9 C10 C11
+D2 D3 D4 D5 D6
 """
 # One of each way to cheat, and one honest submission beside them.
 SOME_CHEATS = (
     "a2_thread",
     "a3_lazy_subclass",
     "a4_seat_clock",
+    "a5_detour",
+    "a6_claims_in_memory",
     "a7_warm_up",
+    "a10_no_time",
     "a12_exit",
     "a12_forged_message",
     "b1_version",
@@ -40,6 +45,7 @@ SOME_CHEATS = (
     "c4_one_tile",
     "c5_fp16",
     "c6_sniffs",
+    "d6_results_of_others",
     "d2_edits_reference",
 )
 SOME_HONEST = ("matmul_double", "matmul_transposed", "matmul_split_k", "matmul_workspace")
@@ -58,8 +64,8 @@ def clerk(tmp_path: Path) -> Iterator[Clerk]:
     task = read_task(reference, "kernelbench", 1)
     with Clerk(task, task.cases[0], Settings(processes=1)) as held:
         yield held
-    assert not held._memory.exists()
-    assert not held._folder.exists()
+    assert not held._starting.memory.exists()
+    assert not held._starting.scratch.exists()
 
 
 def test_an_honest_submission_is_judged_and_its_verdict_checked(judge: CommandLine) -> None:
@@ -218,7 +224,9 @@ def test_known_cheats_are_not_valid_and_honest_kernels_not_accused(clerk: Clerk)
             assert clerk.is_spoiled()  # by the last of them, which edits the reference
             Path(clerk.task.reference).write_text((CORPUS / "tasks" / "matmul.py").read_text())
     assert statuses["d2_edits_reference"] == "cheat"
-    assert statuses["a4_seat_clock"] == "cheat"
+    for name in ("a4_seat_clock", "a5_detour", "a6_claims_in_memory", "a10_no_time"):
+        assert statuses[name] == "cheat"
+    assert statuses["d6_results_of_others"] in ("wrong", "cheat")  # it may answer earlier contents
     assert statuses["b1_version"] == "cheat"
     assert statuses["c5_fp16"] == "wrong"
 

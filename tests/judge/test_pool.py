@@ -11,7 +11,7 @@ from working_below import running
 
 import gpuperf
 from gpuperf.errors import CannotMeasure, UsageError
-from gpuperf.judge.selftest import ACCUSED
+from gpuperf.judge.outcomes import ACCUSED
 
 CORPUS = Path(__file__).parent.parent / "cheats" / "judged"
 MODEL = "class ModelNew(torch.nn.Module):\n    def forward(self, a, b):\n        return {}\n"

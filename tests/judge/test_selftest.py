@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,11 +12,13 @@ from command_line import CommandLine, assert_refused
 
 import gpuperf
 from gpuperf.judge.corpus import Sample, read_corpus
-from gpuperf.judge.selftest import Basis, Outcome, SelfTest
+from gpuperf.judge.outcomes import Basis, KeptOutcomes, Outcome
+from gpuperf.judge.selftest import SelfTest
 from gpuperf.judge.settings import Settings
 from gpuperf.model.codec import encode
 from gpuperf.run.forking import may_have_gpu
 
+MEASURED = Path(__file__).parents[2] / "docs" / "measured" / "h100-judge-selftest.ndjson.gz"
 SAMPLE = 'TASK, DEVICE = "{}", "{}"\n'
 
 
@@ -29,10 +33,12 @@ def corpus(tmp_path: Path) -> Path:
     return tmp_path / "corpus"
 
 
-def sitting(corpus: Path, kept: Path | None = None, device: str = "cpu") -> SelfTest:
+def sitting(
+    corpus: Path, kept: Path | None = None, device: str = "cpu", say: Callable[[str], None] = print
+) -> SelfTest:
     """A sitting without time to judge a sample."""
     settings = Settings(device=device)
-    return SelfTest(read_corpus(corpus), settings, print, budget_s=0.0, file=kept)
+    return SelfTest(read_corpus(corpus), settings, say, budget_s=0.0, file=kept)
 
 
 def outcome_of(sample: Sample) -> Outcome:
@@ -48,25 +54,67 @@ def test_without_a_gpu_auto_judges_the_samples_for_a_cpu(corpus: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "other",
+    ("other", "what"),
     [
-        {"sha256": "0" * 64},
-        {"gpuperf": "0.0.1"},
-        {"isolation": "sandbox"},
-        {"device": "NVIDIA H100"},
+        ({"sha256": "0" * 64}, "of another text"),
+        ({"gpuperf": "0.0.1"}, "of another version of gpuperf"),
+        ({"isolation": "sandbox"}, "of another isolation"),
+        ({"device": "NVIDIA H100"}, "of another device"),
+        ({"device": "NVIDIA H100", "sha256": ""}, "of another text or device"),
+        (None, "without their conditions"),
     ],
-    ids=lambda other: next(iter(other)),
 )
-def test_an_outcome_is_kept_for_its_own_conditions(corpus: Path, other: dict[str, str]) -> None:
+def test_an_outcome_is_kept_for_its_own_conditions(
+    corpus: Path, other: dict[str, str] | None, what: str
+) -> None:
     mine = outcome_of(next(s for s in read_corpus(corpus) if s.name == "on_cpu"))
     assert mine.basis is not None
-    theirs = replace(mine, status="suspect", basis=replace(mine.basis, **other))
-    kept = corpus / "kept" / "outcomes.jsonl"
-    assert sitting(corpus, kept).run() == []
-    kept.write_bytes(encode(theirs) + b"\n")
-    assert sitting(corpus, kept).run() == []
+    basis = None if other is None else replace(mine.basis, **other)
+    theirs = replace(mine, status="suspect", basis=basis)
+    unknown = replace(theirs, name="of_no_sample")
+    kept, said = corpus / "kept" / "outcomes.jsonl", list[str]()
+    assert sitting(corpus, kept, say=said.append).run() == []
+    assert said == []
+    kept.write_bytes(encode(theirs) + b"\n" + encode(unknown) + b"\n")
+    assert sitting(corpus, kept, say=said.append).run() == []
+    assert said == [f"{kept}: outcomes of 1 samples are {what}: they are judged again"]
     kept.write_bytes(encode(mine) + b"\n" + encode(theirs) + b"\n")
-    assert sitting(corpus, kept).run() == [mine]
+    assert sitting(corpus, kept, say=said.append).run() == [mine]
+    assert len(said) == 1
+
+
+def test_the_outcome_of_a_cheat_does_not_serve_an_honest_sample(corpus: Path) -> None:
+    mine = outcome_of(read_corpus(corpus)[0])
+    kept = corpus / "outcomes.jsonl"
+    kept.write_bytes(encode(replace(mine, kind="cheat")) + b"\n")
+    assert sitting(corpus, kept).run() == []
+
+
+@pytest.mark.parametrize("name", ["outcomes.jsonl", "outcomes.ndjson.gz"])
+def test_outcomes_are_added_to_those_in_the_file(name: str, corpus: Path) -> None:
+    first, second = (outcome_of(sample) for sample in read_corpus(corpus)[:2])
+    KeptOutcomes(corpus / name).add(first)
+    KeptOutcomes(corpus / name).add(replace(second, reason="two\u2028lines"))
+    assert (corpus / name).read_bytes().startswith(b"\x1f\x8b" if name[-2:] == "gz" else b"{")
+    assert len(KeptOutcomes(corpus / name)._known) == 2
+
+
+@pytest.mark.parametrize("end", [b"", b"\n", b'\n{"name":"a7_wa'])
+def test_a_line_that_was_cut_is_judged_again(end: bytes, corpus: Path) -> None:
+    first, second = (outcome_of(sample) for sample in read_corpus(corpus)[:2])
+    kept = corpus / "outcomes.jsonl"
+    kept.write_bytes(encode(first) + end)
+    KeptOutcomes(kept).add(second)
+    assert kept.read_bytes() == encode(first) + b"\n" + encode(second) + b"\n"
+
+
+def test_the_outcomes_of_an_h100_are_readable(corpus: Path, tmp_path: Path) -> None:
+    kept = tmp_path / MEASURED.name
+    kept.write_bytes(MEASURED.read_bytes())
+    known = KeptOutcomes(kept)._known
+    assert len(known) == 88
+    assert {one.basis.device for one in known if one.basis} == {"NVIDIA H100 80GB HBM3"}
+    assert sitting(corpus, kept).run() == []
 
 
 def test_an_undecided_sample_is_judged_again(corpus: Path) -> None:
@@ -81,7 +129,20 @@ def refused(corpus: Path, sentence: str, *words: str) -> None:
     assert_refused(ended, 2, sentence)
 
 
-@pytest.mark.parametrize("text", [b"{}\n", b"\xff\n", b"no JSON\n", None])
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"{}\n",
+        b"\xff\n",
+        b"no JSON\n",
+        b'{"name":"a package"}',
+        None,
+        b"\x1f\x8bbroken",
+        gzip.compress(b"{}\n"),
+        gzip.compress(b"{}\n")[:-4],
+        gzip.compress(bytes(17 << 20)),
+    ],
+)
 def test_a_file_that_is_no_file_of_outcomes_is_refused(corpus: Path, text: bytes | None) -> None:
     kept = corpus / "kept"
     if text is None:
@@ -89,6 +150,7 @@ def test_a_file_that_is_no_file_of_outcomes_is_refused(corpus: Path, text: bytes
     else:
         kept.write_bytes(text)
     refused(corpus, "kept holds no outcomes|kept cannot keep outcomes", "--kept", str(kept))
+    assert text is None or kept.read_bytes() == text
 
 
 @pytest.mark.parametrize(
@@ -97,6 +159,9 @@ def test_a_file_that_is_no_file_of_outcomes_is_refused(corpus: Path, text: bytes
         ("cheats/x.py", "def (\n", "is not Python"),
         ("cheats/x.py", "TASK, DEVICE = 1\n", "names no task"),
         ("cheats/x.py", "TASK, DEVICE = f()\n", "names no task"),
+        ("cheats/x.py", "x" + ".y" * 600 + " = 1\n", "names no task"),
+        ("cheats/on_cpu.py", SAMPLE.format("add", "cpu"), "name a submission 'on_cpu'"),
+        ("families/x.py", "VARIANTS = {'a': ('b', 'b')}\nDEVICE = 'gpu'\n", "name a submission"),
         ("cheats/x.py", SAMPLE.format("add", "tpu"), "names no task"),
         ("cheats/x.py", SAMPLE.format("../../secret", "cpu"), "names no task"),
         ("cheats/x.py", SAMPLE.format("absent", "cpu"), "names the unknown task 'absent'"),
@@ -110,3 +175,7 @@ def test_a_file_that_is_no_file_of_outcomes_is_refused(corpus: Path, text: bytes
 def test_a_bad_corpus_is_refused(corpus: Path, name: str, text: str, sentence: str) -> None:
     (corpus / name).write_bytes(text.encode(errors="surrogateescape"))
     refused(corpus, sentence)
+
+
+def test_a_name_that_no_submission_has_is_refused(corpus: Path) -> None:
+    refused(corpus, "no submission in .* has 'absent' in its name", "--only", "absent")

@@ -32,6 +32,7 @@ from gpuperf.measure.recording.session import CannotRecord, open_recorder
 from gpuperf.model.metrics import TENSOR, VECTOR, sum_up
 
 FP32 = {name: groups for name, groups in VECTOR.items() if name.startswith("fp32_")}
+OF_DEVICE = (torch.OutOfMemoryError, torch.AcceleratorError)
 MOST_NAMES, LONGEST_NAME = 64, 200
 
 # Bound before a submission is imported, which may replace the names.
@@ -134,17 +135,29 @@ class DeviceSide:
         return Recorded(_ran(records), _busy_s(records), late_s, _busy_s(early), recording.lost)
 
     def count(self, call: Callable[[], Any], side: Side) -> Counts:
-        """Return the operations of *call* by the counters of its kernels, or why there are none."""
+        """Return the operations of *call* by the counters of its kernels, or why there are none.
+
+        An error of the call is its own, unless it is one of the device, which counters may cause.
+        """
+        own: list[Exception] = []
 
         def run() -> None:
-            call()
+            try:
+                call()
+            except Exception as error:
+                own.append(error)
+                raise
             self.wait()
 
         try:
             library = ctypes.CDLL(str(find_library()))
             index = self.device.index or 0
             kernels, _ = count_kernels(Cupti(library), index, run, {**TENSOR, **FP32})
-        except (NoCounters, RuntimeError, OSError) as error:
+        except Exception as error:
+            if own and not isinstance(own[0], OF_DEVICE):
+                return Counts(raised=f"{type(own[0]).__name__}: {first_line(own[0])}")
+            if not isinstance(error, NoCounters | RuntimeError | OSError):
+                raise
             return Counts(missing=f"the counters of kernels: {first_line(error)}")
         return Counts(Counted(side, dict(sum_up(kernels)), len(kernels)))
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import stat
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -125,9 +126,16 @@ class Slots:
 
 
 def map_file(path: str, size: int) -> torch.Tensor:
-    """Return the first *size* bytes of a file as a tensor; writes go to the file."""
-    handle = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    """Return a file of *size* bytes as a tensor; writes go to the file. Raises: CannotMeasure."""
+    flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
     try:
+        handle = os.open(path, flags)
+    except OSError as error:
+        raise CannotMeasure(f"{path} cannot be opened: {error.strerror}") from None
+    try:
+        status = os.fstat(handle)
+        if not stat.S_ISREG(status.st_mode) or status.st_size != size:
+            raise CannotMeasure(f"{path} is no file of {size} bytes")
         return torch.frombuffer(mmap.mmap(handle, size), dtype=torch.uint8)
     finally:
         os.close(handle)
