@@ -32,7 +32,8 @@ from gpuperf.measure.recording.session import CannotRecord, open_recorder
 from gpuperf.model.metrics import TENSOR, VECTOR, sum_up
 
 FP32 = {name: groups for name, groups in VECTOR.items() if name.startswith("fp32_")}
-OF_DEVICE = (torch.OutOfMemoryError, torch.AcceleratorError)
+# Errors of the device; torch before 2.8 has no name for all of them.
+OF_DEVICE = (torch.OutOfMemoryError, getattr(torch, "AcceleratorError", torch.OutOfMemoryError))
 MOST_NAMES, LONGEST_NAME = 64, 200
 
 # Bound before a submission is imported, which may replace the names.
