@@ -207,3 +207,19 @@ def test_a_product_is_that_of_float64(tile: Any, size: tuple[int, int, int], spl
     want = a.double() @ b.double()
     got = matmul.multiply_by(a, b, tile, splits)().double()
     torch.testing.assert_close(got, want, rtol=2**-7, atol=2**-9 * k**0.5)
+
+
+@pytest.mark.parametrize("tile", matmul.FP8_TILES, ids=str)
+@pytest.mark.parametrize("size", [(1, 16, 16), (100, 208, 48), (513, 784, 1008), (640, 512, 16384)])
+@pytest.mark.parametrize("splits", [1, 3])
+def test_a_product_in_fp8_is_that_of_float64(
+    tile: Any, size: tuple[int, int, int], splits: int
+) -> None:
+    """Sums of 16,384 products would be off by more if tensor cores kept them."""
+    m, n, k = size
+    if not matmul.fits(tile, splits, 1):
+        pytest.skip("the sums of a part of k do not fit shared memory")
+    a, b = (torch.randn(s, device="cuda").to(torch.float8_e4m3fn) for s in ((m, k), (n, k)))
+    want = a.double() @ b.double().t()
+    got = matmul.multiply_by(a, b.t(), tile, splits)().double()
+    torch.testing.assert_close(got, want, rtol=2**-7, atol=2**-9 * k**0.5)

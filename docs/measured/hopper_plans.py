@@ -226,6 +226,27 @@ def time_products(sizes: Iterable[tuple[int, int, int]], splits: tuple[int, ...]
         show(f"mm {m}x{n}x{k} pick {named(name, parts)}", 2 * m * n * k, calls)
 
 
+def time_fp8() -> None:
+    """Print the table of products in fp8, with float32 sums, by each tile and by cuBLASLt."""
+    tiles = {f"m{64 * tile.members}x{tile.columns}": tile for tile in products.FP8_TILES}
+    one = torch.ones((), device="cuda")
+    processors = torch.cuda.get_device_properties(0).multi_processor_count
+    for m, n, k in (*LARGE, *THIN):
+        a, b = draw(m, k).to(torch.float8_e4m3fn), draw(n, k).to(torch.float8_e4m3fn).t()
+        chosen, parts = products.choose(m, n, k, processors, 1)
+        name = f"m{64 * chosen.members}x{chosen.columns}"
+        calls: dict[str, Call] = {
+            "torch": lambda a=a, b=b: torch._scaled_mm(a, b, one, one, out_dtype=torch.bfloat16),
+            "torch_fast": lambda a=a, b=b: torch._scaled_mm(
+                a, b, one, one, out_dtype=torch.bfloat16, use_fast_accum=True
+            ),
+            **{x: products.multiply_by(a, b, tile) for x, tile in tiles.items()},
+        }
+        if parts > 1:
+            calls[named(name, parts)] = products.multiply_by(a, b, chosen, parts)
+        show(f"fp8 {m}x{n}x{k} pick {named(name, parts)}", 2 * m * n * k, calls)
+
+
 def named(tile: str, parts: int) -> str:
     """Return the name of a tile with *parts* parts of k."""
     return f"{tile}/{parts}" if parts > 1 else tile
@@ -237,6 +258,7 @@ def main() -> None:
     tables |= {
         "mm": lambda: time_products(LARGE, (1,)),
         "thin": lambda: time_products(THIN, (1, 2, 4)),
+        "fp8": time_fp8,
     }
     parser = argparse.ArgumentParser(description="Time the plans of the Gluon kernels for Hopper.")
     parser.add_argument("--group", choices=tables, help="print the table of this group only")

@@ -6,6 +6,9 @@ persistent, so that the blocks of the next tile arrive while a tile is stored.
 
 The tile is chosen by its rate and the waves that it needs: a tile of 192 rows needs three waves for
 3072 x 3072, where one of 128 x 256 needs as many for a third less work.
+
+In fp8, B is column-major, and each block's products are added in fp32, since tensor cores keep
+about 14 bits of a sum of products in fp8.
 """
 
 from __future__ import annotations
@@ -53,6 +56,12 @@ TILES = (
     Tile(1, 256, 64, 4, 2, 3280),
     Tile(1, 128, 64, 6, 1, 3060),
 )
+# Of fp8. The rates are no fit: twice those above, less for the sums of each block.
+FP8_TILES = (
+    Tile(2, 128, 128, 5, 1, 6600),
+    Tile(3, 128, 128, 4, 1, 6500),
+    Tile(1, 128, 128, 6, 1, 5000),
+)
 SPLITS = (1, 2, 3, 4, 6, 8)  # parts of k that programs of their own compute
 # Cycles of a tile beside its products, for its first blocks and its store, and of the kernel that
 # adds the parts of k; bytes a cycle from DRAM, and to and from the L2 in that kernel. They and the
@@ -68,9 +77,11 @@ REGISTERS = {1: (232, 240, 40), 2: (168, 240, 24), 3: (128, 160, 32)}
 
 
 @constexpr_function
-def sums_layout(n, members):
-    """Return the layout of n columns of a warpgroup's sums, of which three have few registers."""
-    return gl.NVMMADistributedLayout([3, 0], [4, 1], [16, min(n, 128 if members == 3 else 256), 16])
+def sums_layout(n, members, size):
+    """Return the layout of n columns of a warpgroup's sums, of which three have few registers, of
+    products of elements of *size* bytes."""
+    width = min(n, 128 if members == 3 else 256)
+    return gl.NVMMADistributedLayout([3, 0], [4, 1], [16, width, 32 // size])
 
 
 @gluon_jit
@@ -89,8 +100,9 @@ def load_blocks(a_at, b_at, tiles, bars, grid, GROUP: gl.constexpr):
     full, empty = bars
     rows, columns, k, splits, chunk = grid
     STAGES: gl.constexpr = b_tiles.shape[0]
-    BK: gl.constexpr = b_tiles.shape[1]
-    BN: gl.constexpr = b_tiles.shape[2]
+    BYTES: gl.constexpr = a_tiles.dtype.primitive_bitwidth // 8
+    BK: gl.constexpr = a_tiles.shape[2]
+    BN: gl.constexpr = b_tiles.shape[1] * b_tiles.shape[2] // BK
     MEMBERS: gl.constexpr = a_tiles.shape[0] // STAGES
     step = 0
     for tile in range(gl.program_id(0), rows * columns * splits, gl.num_programs(0)):
@@ -100,11 +112,12 @@ def load_blocks(a_at, b_at, tiles, bars, grid, GROUP: gl.constexpr):
             place = step % STAGES
             ready = full.index(place)
             mbarrier.wait(empty.index(place), step // STAGES & 1 ^ 1)
-            mbarrier.expect(ready, (64 * MEMBERS + BN) * BK * 2)
+            mbarrier.expect(ready, (64 * MEMBERS + BN) * BK * BYTES)
             for c in gl.static_range(MEMBERS):
                 at = [(row * MEMBERS + c) * 64, start]
                 tma.async_copy_global_to_shared(a_at, at, ready, a_tiles.index(place * MEMBERS + c))
-            tma.async_copy_global_to_shared(b_at, [start, column * BN], ready, b_tiles.index(place))
+            at = [column * BN, start] if BYTES == 1 else [start, column * BN]
+            tma.async_copy_global_to_shared(b_at, at, ready, b_tiles.index(place))
             step += 1
 
 
@@ -125,11 +138,12 @@ def multiply(c_at, tiles, bars, grid, MEMBER: gl.constexpr, GROUP: gl.constexpr)
     full, empty = bars
     rows, columns, k, splits, chunk = grid
     STAGES: gl.constexpr = b_tiles.shape[0]
-    BK: gl.constexpr = b_tiles.shape[1]
-    BN: gl.constexpr = b_tiles.shape[2]
+    BYTES: gl.constexpr = a_tiles.dtype.primitive_bitwidth // 8
+    BK: gl.constexpr = a_tiles.shape[2]
+    BN: gl.constexpr = b_tiles.shape[1] * b_tiles.shape[2] // BK
     MEMBERS: gl.constexpr = a_tiles.shape[0] // STAGES
     PART: gl.constexpr = c_tiles.shape[2]
-    LAYOUT: gl.constexpr = sums_layout(BN, MEMBERS)
+    LAYOUT: gl.constexpr = sums_layout(BN, MEMBERS, BYTES)
     c_tile = c_tiles.index(MEMBER)
     step = 0
     for tile in range(gl.program_id(0), rows * columns * splits, gl.num_programs(0)):
@@ -140,14 +154,22 @@ def multiply(c_at, tiles, bars, grid, MEMBER: gl.constexpr, GROUP: gl.constexpr)
             place = step % STAGES
             mbarrier.wait(full.index(place), step // STAGES & 1)
             left = a_tiles.index(place * MEMBERS + MEMBER)
-            sums = warpgroup_mma(
-                left, b_tiles.index(place), sums, use_acc=start > begin, is_async=True
-            )
-            sums = warpgroup_mma_wait(1, deps=(sums,))
-            mbarrier.arrive(empty.index((step - 1) % STAGES), count=1, pred=start > begin)
+            right = b_tiles.index(place)
+            if BYTES == 1:
+                none = gl.zeros([64, BN], gl.float32, LAYOUT)
+                right = right.permute((1, 0))
+                some = warpgroup_mma(left, right, none, use_acc=False, is_async=True)
+                some = warpgroup_mma_wait(0, deps=(some,))
+                mbarrier.arrive(empty.index(place), count=1)
+                sums += some
+            else:
+                sums = warpgroup_mma(left, right, sums, use_acc=start > begin, is_async=True)
+                sums = warpgroup_mma_wait(1, deps=(sums,))
+                mbarrier.arrive(empty.index((step - 1) % STAGES), count=1, pred=start > begin)
             step += 1
-        sums = warpgroup_mma_wait(0, deps=(sums,))
-        mbarrier.arrive(empty.index((step - 1) % STAGES), count=1)
+        if BYTES == 2:
+            sums = warpgroup_mma_wait(0, deps=(sums,))
+            mbarrier.arrive(empty.index((step - 1) % STAGES), count=1)
         # The sums of a part of k follow those of the parts before it, in rows of their own.
         first = ((tile % splits * rows + row) * MEMBERS + MEMBER) * 64
         at = [first, column * BN]
@@ -155,9 +177,9 @@ def multiply(c_at, tiles, bars, grid, MEMBER: gl.constexpr, GROUP: gl.constexpr)
             store_part(c_at, at, c_tile, sums)
         else:
             low, high = gl.split(gl.permute(gl.reshape(sums, [64, 2, PART]), [0, 2, 1]))
-            store_part(c_at, at, c_tile, gl.convert_layout(low, sums_layout(PART, MEMBERS)))
+            store_part(c_at, at, c_tile, gl.convert_layout(low, sums_layout(PART, MEMBERS, BYTES)))
             at = [first, column * BN + PART]
-            store_part(c_at, at, c_tile, gl.convert_layout(high, sums_layout(PART, MEMBERS)))
+            store_part(c_at, at, c_tile, gl.convert_layout(high, sums_layout(PART, MEMBERS, BYTES)))
     tma.store_wait(0)
 
 
@@ -182,10 +204,12 @@ def matmul_hopper_kernel(
     LOADER: gl.constexpr,
 ):
     """Allocate shared memory, and divide the work between the warps that load and that compute."""
-    LAYOUT: gl.constexpr = gl.NVMMASharedLayout(128, 16, 2)
+    LAYOUT: gl.constexpr = gl.NVMMASharedLayout(128, a_at.dtype.primitive_bitwidth, 2)
     C_LAYOUT: gl.constexpr = gl.NVMMASharedLayout(128, c_at.dtype.primitive_bitwidth, 2)
     a_tiles = gl.allocate_shared_memory(a_at.dtype, [STAGES * MEMBERS, 64, BK], LAYOUT)
-    b_tiles = gl.allocate_shared_memory(a_at.dtype, [STAGES, BK, BN], LAYOUT)
+    OF_FP8: gl.constexpr = a_at.dtype.primitive_bitwidth == 8
+    B_SHAPE: gl.constexpr = [STAGES, BN, BK] if OF_FP8 else [STAGES, BK, BN]
+    b_tiles = gl.allocate_shared_memory(a_at.dtype, B_SHAPE, LAYOUT)
     c_tiles = gl.allocate_shared_memory(c_at.dtype, [MEMBERS, 64, BN // PARTS], C_LAYOUT)
     tiles = (a_tiles, b_tiles, c_tiles)
     bars = (barriers(STAGES, 1), barriers(STAGES, MEMBERS))
@@ -233,33 +257,38 @@ def add_kernel(parts, c, size, splits, stride, BLOCK: tl.constexpr):
     tl.store(c + at, total.to(c.dtype.element_ty), at < size)
 
 
-def cycles(m: int, n: int, k: int, tile: Tile, splits: int, processors: int) -> float:
-    """Return the modelled cycles of a product with *tile* and *splits* parts of k."""
+def cycles(
+    m: int, n: int, k: int, tile: Tile, splits: int, processors: int, size: int = 2
+) -> float:
+    """Return the modelled cycles of a product of elements of *size* bytes, with *tile* and *splits*
+    parts of k."""
     rows = 64 * tile.members
     waves = -(-triton.cdiv(m, rows) * triton.cdiv(n, tile.columns) * splits // processors)
     products = 2 * rows * tile.columns * -(-k // splits) / tile.rate
-    moved = 2 * (m * k + k * n + m * n) / DRAM_RATE
+    moved = (size * (m * k + k * n) + 2 * m * n) / DRAM_RATE
     added = ADD_CYCLES + m * n * (8 * splits + 2) / ADD_RATE if splits > 1 else 0.0
     computed = waves * (products + TILE_CYCLES)
     return float((computed**4 + moved**4) ** 0.25 + added)  # the longer one, and some of the other
 
 
-def fits(tile: Tile, splits: int) -> bool:
-    """Return whether the blocks and the stored part of *tile* fit shared memory.
+def fits(tile: Tile, splits: int, size: int = 2) -> bool:
+    """Return whether the blocks, of elements of *size* bytes, and the stored part of *tile* fit
+    shared memory.
 
     Sums of one of several parts of k are stored in fp32, in twice the bytes.
     """
     rows = 64 * tile.members
-    blocks = 2 * tile.stages * tile.depth * (rows + tile.columns)
+    blocks = size * tile.stages * tile.depth * (rows + tile.columns)
     stored = rows * tile.columns // tile.parts * (4 if splits > 1 else 2)
     return blocks + stored <= SHARED
 
 
-def choose(m: int, n: int, k: int, processors: int) -> tuple[Tile, int]:
+def choose(m: int, n: int, k: int, processors: int, size: int = 2) -> tuple[Tile, int]:
     """Return the tile and the parts of k with the fewest modelled cycles."""
     few = [splits for splits in SPLITS if splits == 1 or k >= 512 * splits]
-    every = ((tile, splits) for tile in TILES for splits in few if fits(tile, splits))
-    return min(every, key=lambda choice: cycles(m, n, k, choice[0], choice[1], processors))
+    tiles = FP8_TILES if size == 1 else TILES
+    every = ((tile, splits) for tile in tiles for splits in few if fits(tile, splits, size))
+    return min(every, key=lambda choice: cycles(m, n, k, choice[0], choice[1], processors, size))
 
 
 def descriptor(x: torch.Tensor, rows: int, columns: int) -> object:
@@ -273,7 +302,8 @@ def multiply_by(
 ) -> Callable[[], torch.Tensor]:
     """Return the call that computes a·b with *tile* and at most *splits* parts of k."""
     (m, k), n = a.shape, b.shape[1]
-    c = torch.empty((m, n), dtype=a.dtype, device=a.device)
+    of_fp8 = a.element_size() == 1
+    c = torch.empty((m, n), dtype=torch.bfloat16 if of_fp8 else a.dtype, device=a.device)
     rows, columns = triton.cdiv(m, 64 * tile.members), triton.cdiv(n, tile.columns)
     chunk = triton.cdiv(triton.cdiv(k, tile.depth), splits) * tile.depth
     splits = triton.cdiv(k, chunk)  # so that no part is empty
@@ -282,7 +312,7 @@ def multiply_by(
     launch, own, loader = REGISTERS[tile.members]
     blocks = (
         (a, 64, tile.depth),
-        (b, tile.depth, tile.columns),
+        (b.t(), tile.columns, tile.depth) if of_fp8 else (b, tile.depth, tile.columns),
         (to, 64, tile.columns // tile.parts),
     )
     descriptors = [descriptor(*block) for block in blocks]
@@ -319,16 +349,18 @@ def multiply_by(
 def matmul_gluon(inputs: Mapping[str, torch.Tensor], point: Any, options: object) -> Tuned:
     """Build the product with the tile that the model of waves chooses."""
     processors = torch.cuda.get_device_properties(inputs["a"].device).multi_processor_count
-    tile, splits = choose(point.m, point.n, point.k, processors)
+    size = inputs["a"].element_size()
+    tile, splits = choose(point.m, point.n, point.k, processors, size)
     chosen = {"BM": 64 * tile.members, "BN": tile.columns, "BK": tile.depth, "splits": splits}
     return Tuned(multiply_by(inputs["a"], inputs["b"], tile, splits), chosen)
 
 
 def gluon_supports(point: Any, device: Any) -> str | None:
     """Return why the kernel cannot run the point, or None where it can."""
-    if point.dtype not in ("bf16", "fp16"):
-        return "takes bf16, fp16 only"
-    if point.n % 8 or point.k % 8:
-        return "needs multiples of 8 for n and k, since TMA moves rows of 16 bytes"
+    if point.dtype not in ("bf16", "fp16", "fp8"):
+        return "takes bf16, fp16, fp8 only"
+    whole = 16 if point.dtype == "fp8" else 8
+    if point.n % whole or point.k % whole:
+        return f"needs multiples of {whole} for n and k, since TMA moves rows of 16 bytes"
     lacking: str | None = lacks_gluon(point, device)
     return lacking

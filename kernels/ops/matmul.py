@@ -6,7 +6,8 @@
 - `tiled`: CUDA C; tiles of 64 x 64 in shared memory, each thread computes a column of 8 elements.
 - `triton`: Triton on tensor cores, tuned over the tiles. From Hopper on TMA moves the tiles, and
   persistent programs store one tile while the next is loaded.
-- `gluon`: Gluon on Hopper; warps load, and warpgroups multiply (`_matmul_hopper.py`).
+- `gluon`: Gluon on Hopper, also in fp8; a warp loads, and warpgroups multiply
+  (`_matmul_hopper.py`).
 - `compile`: torch.compile's choice among Triton's templates and the library.
 - `torch`: `torch.mm` (cuBLAS, oneDNN), `torch._scaled_mm` in fp8, `torch._int_mm` in int8.
 - `cublaslt_heuristic`: cuBLASLt by the algorithm that its heuristic takes for the fastest.

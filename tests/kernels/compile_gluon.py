@@ -144,6 +144,10 @@ def matrix_product() -> None:
     for tile in matmul.TILES:
         hold(matmul.matmul_hopper_kernel, matmul.multiply_by(a, b, tile))
     hold(matmul.matmul_hopper_kernel, matmul.multiply_by(a, b, matmul.TILES[-1], 2))
+    a, b = a.to(torch.float8_e4m3fn), torch.zeros(1024, 1024, dtype=torch.float8_e4m3fn).t()
+    for tile in matmul.FP8_TILES:
+        for made in hold(matmul.matmul_hopper_kernel, matmul.multiply_by(a, b, tile)):
+            assert "k32.f32.e4m3.e4m3" in made.asm["ptx"]
 
 
 CHECKS = (attention_forward, attention_forward_of_a_band, attention_backward, matrix_product)

@@ -85,3 +85,13 @@ def test_no_tile_is_faster_than_the_tensor_cores() -> None:
         tile, splits = matmul.choose(m, n, k, PROCESSORS)
         least = 2 * m * n * k / 4096 / PROCESSORS
         assert matmul.cycles(m, n, k, tile, splits, PROCESSORS) > least
+
+
+def test_fp8_has_tiles_of_its_own_and_rows_of_16_elements() -> None:
+    assert max(tile.rate for tile in matmul.FP8_TILES) < 2 * 4096
+    for size in ((4096, 4096, 4096), (16, 1024, 16384)):
+        tile, splits = matmul.choose(*size, PROCESSORS, 1)
+        assert tile in matmul.FP8_TILES
+        assert matmul.fits(tile, splits, 1)
+    point = Point({"m": 8, "n": 24, "k": 64, "dtype": "fp8"})
+    assert "multiples of 16" in str(matmul.gluon_supports(point, HOPPER))
