@@ -9,6 +9,16 @@ to start their products, so that one computes a softmax while another multiplies
 Blocks of keys are read from the last to the first: only the first blocks that are read, at the
 diagonal or at the end of the keys, need a mask, and in a band the last blocks too. Arguments and
 results are those of `_flash.py`.
+
+What each step gained, in TFLOP/s of 4 · 16 heads of 128 elements and 8,192 tokens, without and with
+a causal mask (docs/measured: h200-compare-attention-8k, hopper_plans.txt):
+
+- torch, with the scores in DRAM: 88 and 27 on an H200.
+- Scores in registers, `_flash_forward.py`: 533 and 501 on the H200, 496 and 435 on an H100.
+- A warp that loads, and two products in flight, on the H100: 632 and 573.
+- Turns: 596 and 607, so that only the causal plan has them.
+- Persistent programs: 624 and 589 without turns, 619 and 543 with them; no plan has them.
+- Three warpgroups and blocks of 64 keys: 579 and 542; no plan of this head dim has them.
 """
 
 from __future__ import annotations
