@@ -13,7 +13,9 @@ from gpuperf.judge.author import OWN, shares
 from gpuperf.judge.evidence import CaseEvidence, Hardware, RecordedWindow, SeenWindow
 from gpuperf.judge.fact import Fact, Status, fact, unavailable
 from gpuperf.judge.task import Side
+from gpuperf.model.cost import Cost
 from gpuperf.model.kernelname import COMPUTING, kind_of
+from gpuperf.model.peaks import Peaks
 
 # Work before the stream has reached it or after its end: seconds, and share of the work.
 LATE_S, LATE_SHARE = 10e-6, 0.02
@@ -28,7 +30,7 @@ READ, SKIPPED = 0.9, 0.5  # shares of the bytes that must be read: below, suspec
 LEAST_OPERATIONS = 0.1  # share of the cost's: Winograd's and Strassen's products need fewer
 COLLECTED, COLLECTED_S = 0.5, 1e-3  # share of the calls' time, and seconds, that copying may take
 SIDES: tuple[Side, Side] = ("submission", "reference")
-ROOF = 1.05  # times the bandwidth that the roofs allow
+ROOF = 1.05  # times what the roofs allow
 LOW = ("tensor_fp8", "tensor_int8", "tensor_fp16", "tensor_bf16", "tensor_tf32")
 PRECISE = ("fp32", "fp64")  # dtypes of tasks whose results lower precision makes wrong
 
@@ -275,22 +277,46 @@ def _precision(evidence: CaseEvidence, hardware: Hardware) -> Fact:
 
 
 def _floor(evidence: CaseEvidence, hardware: Hardware) -> Fact:
-    """Check that no bandwidth is above the roof, if the inputs cannot lie in the L2."""
+    """Check that neither the bandwidth nor the rate of products is above the roof."""
     roofs, call_s = evidence.roofs, _call_s(evidence, "submission")
+    if roofs is None or not call_s:
+        return unavailable("floor", "no roof of the device is known")
+    bandwidth = _bandwidth_share(evidence, hardware, roofs, call_s)
+    computed = _computed_share(evidence, roofs, call_s)
+    if isinstance(bandwidth, str) and computed is None:
+        return unavailable("floor", bandwidth)
+    moved = 0.0 if isinstance(bandwidth, str) else bandwidth
+    what, seen = "bandwidth", moved
+    if computed is not None and computed > moved:
+        what, seen = "rate of products, of which it needs a tenth at least,", computed
+    text = f"its {what} would be {seen:.3g} times that of the device"
+    return fact("floor", seen <= ROOF, seen, ROOF, text, "suspect")
+
+
+def _bandwidth_share(
+    evidence: CaseEvidence, hardware: Hardware, roofs: Peaks, call_s: float
+) -> float | str:
+    """Return the share of the roof of DRAM, or why it is unknown: the inputs may lie in the L2."""
     windows = [w.calls for w in evidence.windows if w.side == "submission" and _several(w)]
     read, written = hardware.needed_bytes, hardware.result_bytes
-    if roofs is None or not call_s or not windows or not read + written:
-        return unavailable("floor", "no roof of the bandwidth is known")
+    roof = roofs.bandwidth_at(read / (read + written)) if read + written else None
+    if not roof or not windows:
+        return "no roof of the bandwidth is known"
     calls = statistics.median(windows)
     if calls * read < MANY_L2 * hardware.l2_bytes:
-        return unavailable("floor", "the inputs of a window may lie in the L2")
-    roof = roofs.bandwidth_at(read / (read + written))
-    if not roof:
-        return unavailable("floor", "no roof of the bandwidth is known")
+        return "the inputs of a window may lie in the L2"
     kept = 2 * hardware.l2_bytes / calls  # of inputs, and of results that are not yet written
-    seen = max(0.0, read + written - kept) / call_s / roof
-    text = f"its bandwidth would be {seen:.3g} times that of the device's memory"
-    return fact("floor", seen <= ROOF, seen, ROOF, text, "suspect")
+    return max(0.0, read + written - kept) / call_s / roof
+
+
+def _computed_share(evidence: CaseEvidence, roofs: Peaks, call_s: float) -> float | None:
+    """Return the share of the fastest tensor cores that a tenth of the products takes; None if
+    either is unknown. Results in fp32 may be right by several products of 16 bits."""
+    products = [flops for flops in (evidence.cost or Cost()).flops if flops.kind == "matmul"]
+    dtypes = {"bf16", "fp16", "tf32", *(flops.dtype for flops in products)}
+    rates = [c.rate.value for c in roofs.compute if c.pipe == "tensor" and c.dtype in dtypes]
+    count = sum(flops.count for flops in products)
+    return LEAST_OPERATIONS * count / call_s / max(rates) if count and rates else None
 
 
 def _author(hardware: Hardware) -> Fact:

@@ -16,7 +16,7 @@ from gpuperf.judge.fact import Fact
 from gpuperf.judge.rule import Judgement, judge_case
 from gpuperf.judge.verdict import read_verdict, recheck, write_verdict
 from gpuperf.model.cost import Bytes, Cost, Flops
-from gpuperf.model.peaks import Figure, Peaks
+from gpuperf.model.peaks import Ceiling, Figure, Peaks
 
 COST = Cost(
     (Flops(2_000_000_000, "matmul", "fp32"),), (Bytes(read=int(NEEDED), written=int(NEEDED / 2)),)
@@ -156,6 +156,17 @@ def test_a_bandwidth_above_the_roof_is_suspect(bandwidth: float, status: str) ->
     figure = Figure(bandwidth, "byte/s", "measured", "calibrate")
     names = {"memory_bandwidth": figure}
     roofs = Peaks("measured", "a GPU", "", "", "", ("a GPU",), 8, (), names)
+    judged = judge(hardware(), roofs=roofs)
+    assert judged.status == status
+    assert (facts(judged)["floor"].result == "failed") == (status == "suspect")
+
+
+@pytest.mark.parametrize(("rate", "status"), [(1e12, "valid"), (1e11, "suspect")])
+def test_a_rate_of_products_above_the_roof_is_suspect(rate: float, status: str) -> None:
+    """A call of 1 ms does 2e9 FLOP, of which 2e8 must be products."""
+    dtype = Ceiling("tensor", "tf32", "fp32", Figure(rate, "FLOP/s", "measured", "calibrate"))
+    lower = Ceiling("tensor", "fp8", "fp32", Figure(1e15, "FLOP/s", "measured", "calibrate"))
+    roofs = Peaks("measured", "a GPU", "", "", "", ("a GPU",), 8, (dtype, lower), {})
     judged = judge(hardware(), roofs=roofs)
     assert judged.status == status
     assert (facts(judged)["floor"].result == "failed") == (status == "suspect")
