@@ -15,6 +15,7 @@ from measured import MEASURED, ROOT
     [
         ("hopper_plans.py", [], "hopper_plans.py needs a Hopper GPU, such as an H100."),
         ("rows_plans.py", [], "rows_plans.py needs a Hopper GPU, such as an H100."),
+        ("adversarial.py", ["KernelBench"], "adversarial.py needs a GPU."),
         (
             "kernelbench.py",
             ["level1", "out.jsonl"],

@@ -45,6 +45,11 @@ def judge(problem: Path, folder: str, settings: Settings, server: Any) -> dict[s
     """Return the status, reason and speed-up of the compiled *problem*, written to *folder*."""
     submitted = Path(folder) / f"submitted_{problem.name}"
     submitted.write_text(problem.read_text(encoding="utf-8") + COMPILED, encoding="utf-8")
+    return judge_file(problem, submitted, settings, server)
+
+
+def judge_file(problem: Path, submitted: Path, settings: Settings, server: Any) -> dict[str, Any]:
+    """Return the status, reason and speed-up of the submission in the file *submitted*."""
     try:
         task = read_task(problem, "kernelbench", 1)
         with Clerk(task, task.cases[0], settings, server) as clerk:
