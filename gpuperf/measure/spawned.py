@@ -1,7 +1,8 @@
 """Run a worker in a process of its own: `python -P -m gpuperf.measure.spawned`.
 
-It begins to open the driver before it imports the worker, and with that torch. The garbage collector
-is off meanwhile: it would search all modules of torch again and again, for a fifth of the time.
+It begins to open the driver before it imports the worker, and with that torch. The garbage
+collector is off meanwhile: it would search torch's modules again and again, for a fifth of the
+time.
 """
 
 from __future__ import annotations
