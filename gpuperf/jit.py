@@ -47,11 +47,11 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
         module = import_module("triton")
-        found = {"triton": module, "tl": import_module("triton.language"), "jit": module.jit}
+        provided = {"triton": module, "tl": import_module("triton.language"), "jit": module.jit}
     except ImportError:
-        found = {"triton": None, "tl": None, "jit": lambda function: function}
-    globals().update(found)  # later uses find the names without this function
-    return found[name]
+        provided = {"triton": None, "tl": None, "jit": lambda function: function}
+    globals().update(provided)  # later uses find the names without this function
+    return provided[name]
 
 
 def _has_triton() -> bool:
