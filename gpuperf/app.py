@@ -8,13 +8,12 @@ and the number of any signal). A closed pipe is not an error.
 from __future__ import annotations
 
 import errno
+import gc
 import os
 import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterable
-from contextlib import ExitStack
-from importlib import import_module
 from typing import Any
 
 import typer
@@ -84,8 +83,6 @@ def _options(
 
 # Options of `profile` without a value.
 SWITCHES = {"-m", "--repeat", "--verbose", "-v", "--debug", *HELP}
-# Options with which a verb starts no worker, or one of another environment, or forks.
-OTHER_WORKERS = {"--threads", "--processes", "--hosts", "--dry-run", *HELP}
 INCOMPLETE = 4
 LONGEST_NAME, LONGEST_MESSAGE = 400, 1000  # characters of an error
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
@@ -114,6 +111,7 @@ def main() -> None:
             signal.signal(number, _interrupt)
     _open_closed_streams()
     code = _guarded(_run)
+    gc.freeze()  # the end of the interpreter would search all modules of the charts for 0.1 s
     sys.exit(128 + _signals[0] if _signals else code)
 
 
@@ -132,21 +130,9 @@ def _open_closed_streams() -> None:
 def _run() -> Any:
     """Run the verb of the command line; list all verbs for help and for an unknown verb."""
     names = [name for name in sys.argv[1:2] if name in every_verb()]
-    with ExitStack() as held:
-        if any(every_verb()[name].measures for name in names):
-            refuse_repeated(sys.argv[2:])
-            if not every_verb()[names[0]].group and _starts_worker(sys.argv[2:]):
-                starting = import_module("gpuperf.run.starting")
-                starting.begin()
-                held.callback(starting.end)
-        return make_app(names, listed=not names)(prog_name="gpuperf", standalone_mode=False)
-
-
-def _starts_worker(words: Iterable[str]) -> bool:
-    """Return whether a measuring verb with these options starts a worker that differs in nothing
-    from `LocalLauncher()`."""
-    options = {word.partition("=")[0] for word in words}
-    return not (OTHER_WORKERS & options or os.environ.get("GPUPERF_DEBUG"))
+    if any(every_verb()[name].measures for name in names):
+        refuse_repeated(sys.argv[2:])
+    return make_app(names, listed=not names)(prog_name="gpuperf", standalone_mode=False)
 
 
 _signals: list[int] = []  # the numbers of the signals that arrived

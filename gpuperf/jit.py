@@ -1,7 +1,9 @@
 """Provide Triton, torch.compile and autotuning to workloads, whether or not they are installed.
 
-`triton` and `tl` are Triton's modules (None without Triton), and `jit` is its decorator. An
-`Implementation` passes `lacks_triton` or `lacks_compiler` as its `supports`.
+`triton` and `tl` are Triton's modules (None without Triton), and `jit` is its decorator. Triton is
+imported when one of the three is first used or imported from here, as it takes a tenth of a second:
+a file of Triton kernels is imported by the `build` of its implementation alone. An `Implementation`
+passes `lacks_triton` or `lacks_compiler` as its `supports`.
 """
 
 from __future__ import annotations
@@ -10,9 +12,12 @@ import contextlib
 import os
 import shutil
 import statistics
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
 
 from gpuperf.choices import KEPT, PREFERRED, read_choice, write_choice
 
@@ -20,20 +25,14 @@ __all__ = ["Tuned", "begin_build", "compiled", "jit", "lacks_compiler", "lacks_d
 __all__ += ["lacks_triton", "remembered", "sample_candidate", "time_candidate", "tl", "triton"]
 __all__ += ["tune"]
 
-try:
+if TYPE_CHECKING:
     import triton
     import triton.language as tl
 
-    jit: Callable[[Any], Any] = triton.jit
-    # Whether `jit` makes kernels for Triton's interpreter.
-    INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
-except ImportError:
-    triton = tl = None
-    INTERPRETED = False
+    jit: Callable[[Any], Any]
 
-    def jit(function: Any) -> Any:
-        return function
-
+# Whether `jit` makes kernels for Triton's interpreter.
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1" and find_spec("triton") is not None
 
 TIMED_MS, FEWEST, MOST = 10, 5, 50  # a candidate is timed for about 10 ms, by 5 to 50 calls
 FLUSHED = 8  # times the size of the L2 is read before each call: 110 µs on an H200
@@ -42,12 +41,30 @@ TimeCall = Callable[[Callable[[], Any]], float]  # seconds of one call
 MOST_COMPILED = 10_000  # shapes of one function in one process
 
 
+def __getattr__(name: str) -> Any:
+    """Import Triton, and return its module or its decorator."""
+    if name not in ("triton", "tl", "jit"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        module = import_module("triton")
+        provided = {"triton": module, "tl": import_module("triton.language"), "jit": module.jit}
+    except ImportError:
+        provided = {"triton": None, "tl": None, "jit": lambda function: function}
+    globals().update(provided)  # later uses find the names without this function
+    return provided[name]
+
+
+def _has_triton() -> bool:
+    # A name of this module would not be looked up by `__getattr__`.
+    return sys.modules[__name__].triton is not None
+
+
 def lacks_triton(point: Any, device: Any) -> str | None:
     """Return why a Triton kernel cannot run on *device* (a `DeviceFacts`), or None.
 
     For tests, Triton's interpreter (`TRITON_INTERPRET=1`) runs on a CPU.
     """
-    if triton is None:
+    if not _has_triton():
         return "Triton is not installed"
     return "Triton needs a GPU" if device.kind == "cpu" and not INTERPRETED else None
 
@@ -63,7 +80,7 @@ def lacks_descriptors(point: Any, device: Any) -> str | None:
 def lacks_compiler(point: Any, device: Any) -> str | None:
     """Return why torch.compile cannot compile for *device*, or None."""
     if device.kind != "cpu":
-        return "Triton is not installed" if triton is None else None
+        return None if _has_triton() else "Triton is not installed"
     names = (os.environ.get("CXX", "g++"), "clang++", "cl")
     return None if any(map(shutil.which, names)) else "torch.compile needs a C++ compiler on a CPU"
 

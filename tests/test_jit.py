@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -151,3 +153,25 @@ def test_a_choice_that_is_no_candidate_any_more_is_tuned_anew(
     for text in ('{"BLOCK": 7}', "[", "null"):
         kept.write_text(text)
         assert in_a_new_process({1: 2e-3, 3: 1e-3}, monkeypatch) == SLOW
+
+
+def test_triton_is_imported_by_the_first_that_uses_it() -> None:
+    code = """
+import sys
+from gpuperf.measure import worker
+from gpuperf.measure.registry import find_builtin
+
+names = {"copy", "sincos", "matmul"}
+found = {find_builtin("gpuperf.kernels", name).name for name in names}
+before = "triton" in sys.modules
+from gpuperf.jit import jit, tl, triton
+
+print(names == found, before, "triton" in sys.modules or triton is None)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "True False True\n"
+
+
+def test_a_name_that_is_not_tritons_is_no_attribute() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'tritn'"):
+        jit.__getattr__("tritn")

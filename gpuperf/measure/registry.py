@@ -72,14 +72,19 @@ def find_builtin(source: str, name: str) -> Workload | None:
     if source not in BUILTIN:
         return None
     for folder in importlib.import_module(source).__path__:
-        for path in sorted(Path(folder).glob("[!_]*.py")):
-            if f'"{name}"' not in path.read_text(encoding="utf-8"):
-                continue
+        for stem in _modules_with(name, Path(folder)):
             with contextlib.suppress(Exception):  # `load_all` reports it
-                held = _collect(importlib.import_module(f"{source}.{path.stem}"), path.stem)
+                held = _collect(importlib.import_module(f"{source}.{stem}"), stem)
                 if name in held.workloads:
                     return held.workloads[name]
     return None
+
+
+def _modules_with(name: str, folder: Path) -> list[str]:
+    """Return the modules in *folder* that have the quoted *name*, those that assign it first."""
+    texts = {p.stem: p.read_text(encoding="utf-8") for p in sorted(folder.glob("[!_]*.py"))}
+    quoting = [stem for stem, text in texts.items() if f'"{name}"' in text]
+    return sorted(quoting, key=lambda stem: f'name="{name}"' not in texts[stem])
 
 
 def _load(source: str) -> Loaded:

@@ -7,8 +7,10 @@ from pathlib import Path
 
 from gpuperf.errors import UsageError
 from gpuperf.model.record import Run
+from gpuperf.roofline.brief import render_brief, roofline_below
 from gpuperf.roofline.formats import render_run
 from gpuperf.roofline.rows import entries_of
+from gpuperf.roofline.terminal import terminal_roofline
 from gpuperf.show.screen import Screen
 from gpuperf.show.view import View, best_known
 from gpuperf.verb.progress import say
@@ -29,8 +31,6 @@ def render_rows(
     """
     if format != "table":
         return render_run(run, format, screen)
-    from gpuperf.roofline.brief import render_brief
-
     text = render_run(run, "table", screen) if verbose else render_brief(run, screen, columns)
     chosen = view not in (None, "compulsory")
     timed = [record for record in run.records if record.status == "ok"]
@@ -59,9 +59,7 @@ def best_view(run: Run) -> View:
 def _roofline(run: Run, screen: Screen, view: View, lines: int | None) -> str:
     """Render the roofline below a table of *lines* lines; None asks for its whole legend. Sweeps of
     collectives have none: their bytes are those of a link."""
-    from gpuperf.roofline.brief import roofline_below
     from gpuperf.roofline.busbw import is_sweep
-    from gpuperf.roofline.terminal import terminal_roofline
 
     if is_sweep(run):
         return ""

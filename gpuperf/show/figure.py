@@ -94,6 +94,7 @@ def import_ahead() -> None:
     for name in ("figure", "ticker", "lines", "backends.backend_agg", "backends.backend_svg"):
         importlib.import_module(f"matplotlib.{name}")
     importlib.import_module("plotext")  # of the charts in the terminal
+    importlib.import_module("PIL.Image").preinit()  # the formats that a first save imports
 
 
 @contextmanager

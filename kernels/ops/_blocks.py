@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from gpuperf.jit import Tuned, triton, tune
+from gpuperf.jit import Tuned, tune
 
 CANDIDATES = tuple(
     {"BLOCK": block, "warps": warps}
@@ -23,7 +23,7 @@ def in_blocks(kernel: Any, n: int, y: torch.Tensor, *args: Any, programs: int = 
 
     def make(tile: Mapping[str, int]) -> Callable[[], torch.Tensor]:
         block, warps = tile["BLOCK"], tile["warps"]
-        grid = (programs or triton.cdiv(n, block),)
+        grid = (programs or -(-n // block),)
 
         def call() -> torch.Tensor:
             kernel[grid](y, *args, n, BLOCK=block, num_warps=warps)

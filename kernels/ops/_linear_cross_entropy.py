@@ -21,8 +21,9 @@ from typing import Any
 
 import torch
 from gpuperf.kernels._linear_wide import factor_dtype
+from gpuperf.kernels._matmul_triton import place
 from gpuperf.kernels.cross_entropy import IGNORED
-from gpuperf.kernels.matmul import has_tma, place
+from gpuperf.kernels.matmul import has_tma
 
 from gpuperf.jit import INTERPRETED, Tuned, jit, tl, triton, tune
 

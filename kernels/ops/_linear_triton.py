@@ -23,8 +23,8 @@ from gpuperf.kernels._linear_wide import (
     wide_call,
     wide_tiles,
 )
+from gpuperf.kernels._matmul_triton import place
 from gpuperf.kernels._quantized import Inputs, format_of, group_of, torch_dtype
-from gpuperf.kernels.matmul import place
 
 from gpuperf import Point
 from gpuperf.jit import INTERPRETED, jit, tl, triton, tune

@@ -12,8 +12,9 @@ from typing import Any
 
 import torch
 from gpuperf.kernels._codes_triton import PTX, factors, half_factors, half_operands, operand
+from gpuperf.kernels._matmul_triton import place
 from gpuperf.kernels._quantized import AS_X, Inputs, format_of, group_of
-from gpuperf.kernels.matmul import has_tma, place
+from gpuperf.kernels.matmul import has_tma
 
 from gpuperf import Point
 from gpuperf.jit import INTERPRETED, jit, tl, triton

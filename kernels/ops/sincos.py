@@ -12,6 +12,8 @@ be 1 whatever argument a kernel takes.
 - `compile-max-autotune`: one kernel, chosen by torch.compile among several shapes of blocks.
 - `triton`: a Triton kernel, tuned over the block.
 - `cuda`: a CUDA C kernel for fp32, with 16 bytes for each thread.
+
+Only `triton` imports its kernel (`_sincos_triton.py`), and with it Triton.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from typing import Any
 import torch
 
 from gpuperf import Axis, Bytes, Cost, Flops, Implementation, Point, Work, Workload
-from gpuperf.jit import compiled, jit, lacks_compiler, lacks_triton, tl, triton, tune
+from gpuperf.jit import compiled, lacks_compiler, lacks_triton, tune
 from gpuperf.nvrtc import POINTER, U64, kernels_of
 from gpuperf.units import itemsize
 
@@ -34,39 +36,6 @@ THREADS = tuple({"threads": threads} for threads in (128, 256, 512))
 CANDIDATES = tuple(
     {"BLOCK": block, "warps": warps} for block, warps in ((1024, 4), (512, 4), (1024, 8), (2048, 8))
 )
-
-
-@jit
-def sine_and_cosine(x: tl.tensor) -> Any:
-    """Return sin x and cos x up to their signs, by one reduction of x to [−π/4, π/4].
-
-    The error is 1e-7 for |x| ≤ 10³ and 5e-7 up to 10⁴. The library's sin and cos reduce x twice,
-    which makes the kernel compute-bound. The reduction subtracts π/2 in three parts, the first with
-    few digits (Cody and Waite); the polynomials are those of Cephes (S. L. Moshier).
-    """
-    turns = tl.floor(x * 0.6366197723675814 + 0.5)
-    r = ((x - turns * 1.5703125) - turns * 4.837512969970703e-4) - turns * 7.549789948768648e-8
-    r2 = r * r
-    odd = r + r * r2 * (-1.6666654611e-1 + r2 * (8.3321608736e-3 - r2 * 1.9515295891e-4))
-    even = 4.166664568298827e-2 - r2 * (1.388731625493765e-3 - r2 * 2.443315711809948e-5)
-    even = 1.0 - 0.5 * r2 + r2 * r2 * even
-    swapped = (turns.to(tl.int32) & 1) != 0
-    return tl.where(swapped, even, odd), tl.where(swapped, odd, even)
-
-
-@jit
-def sincos_kernel(
-    x: tl.tensor, b: tl.tensor, y: tl.tensor, n: tl.tensor, BLOCK: tl.constexpr
-) -> None:
-    """Compute BLOCK elements in each program, in fp64 if x is fp64, else in fp32."""
-    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    value = tl.load(x + i, i < n, 0.0)
-    if x.dtype.element_ty == tl.float64:
-        sine, cosine = tl.sin(value), tl.cos(value)
-    else:
-        sine, cosine = sine_and_cosine(value.to(tl.float32))
-    factor = tl.load(b).to(sine.dtype)
-    tl.store(y + i, (sine * sine + factor * (cosine * cosine)).to(y.dtype.element_ty), i < n)
 
 
 def sum_of_squares(x: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
@@ -110,11 +79,14 @@ def sincos_compiled(mode: str) -> Callable[[Inputs, Point, object], Call]:
 
 def sincos_triton(inputs: Inputs, point: Point, options: object) -> Call:
     """Build the Triton kernel with the fastest block."""
+    from gpuperf.kernels._sincos_triton import sincos_kernel
+
     x, b = inputs["x"], inputs["b"]
     y = torch.empty_like(x)
 
     def make(tile: Mapping[str, int]) -> Call:
-        grid, block, warps = (triton.cdiv(point.n, tile["BLOCK"]),), tile["BLOCK"], tile["warps"]
+        block, warps = tile["BLOCK"], tile["warps"]
+        grid = (-(-point.n // block),)
 
         def call() -> torch.Tensor:
             sincos_kernel[grid](x, b, y, point.n, BLOCK=block, num_warps=warps)

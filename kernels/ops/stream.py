@@ -13,6 +13,8 @@ sheet.
 - `torch`: torch's kernel.
 - `cuda`: a CUDA C kernel for fp32; each thread moves 16 bytes at a time.
 - `triton`: a Triton kernel of any dtype, tuned over the block.
+
+Only `triton` imports its kernels (`_stream_triton.py`), and with them Triton.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ import torch
 from gpuperf.kernels._blocks import in_blocks
 
 from gpuperf import Axis, Bytes, Cost, Flops, Implementation, Point, Workload
-from gpuperf.jit import jit, lacks_triton, tl
+from gpuperf.jit import lacks_triton
 from gpuperf.nvrtc import F32, POINTER, U32, U64, kernels_of
 from gpuperf.units import itemsize
 
@@ -38,43 +40,6 @@ SCALE = 2.0
 L2_STEP = 98_317  # a prime, so that each pass takes a thread to lines of another slice of L2
 
 NAMES = ("write_vector", "copy_vector", "triad_vector", "sum_rows", "sum_passes", "sum_rows_in_l1")
-
-
-@jit
-def copy_kernel(y: tl.tensor, x: tl.tensor, n: tl.tensor, BLOCK: tl.constexpr) -> None:
-    """Copy BLOCK elements in each program."""
-    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    tl.store(y + i, tl.load(x + i, i < n), i < n)
-
-
-@jit
-def write_kernel(y: tl.tensor, n: tl.tensor, BLOCK: tl.constexpr) -> None:
-    """Write BLOCK elements in each program."""
-    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    tl.store(y + i, tl.full((BLOCK,), 1.0, tl.float32).to(y.dtype.element_ty), i < n)
-
-
-@jit
-def triad_kernel(
-    c: tl.tensor, a: tl.tensor, b: tl.tensor, scale: tl.tensor, n: tl.tensor, BLOCK: tl.constexpr
-) -> None:
-    """Compute BLOCK elements in each program, in fp64 if c is fp64, else in fp32."""
-    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    left, right = tl.load(a + i, i < n), tl.load(b + i, i < n)
-    if c.dtype.element_ty != tl.float64:
-        left, right = left.to(tl.float32), right.to(tl.float32)
-    tl.store(c + i, (left + scale * right).to(c.dtype.element_ty), i < n)
-
-
-@jit
-def read_kernel(y: tl.tensor, x: tl.tensor, n: tl.tensor, BLOCK: tl.constexpr) -> None:
-    """Sum a row in each program, BLOCK elements at a time."""
-    x += tl.program_id(0).to(tl.int64) * n
-    i = tl.arange(0, BLOCK)
-    sums = tl.zeros((BLOCK,), y.dtype.element_ty)
-    for start in range(0, n, BLOCK):
-        sums += tl.load(x + start + i, start + i < n, 0.0)
-    tl.store(y + tl.program_id(0), tl.sum(sums, 0))
 
 
 def cuda_supports(point: Point, device: Any) -> str | None:
@@ -124,7 +89,9 @@ def copy_cuda(inputs: Inputs, point: Point, options: object) -> Call:
 
 def copy_triton(inputs: Inputs, point: Point, options: object) -> Any:
     """Build the copy by the Triton kernel."""
-    return in_blocks(copy_kernel, point.n, torch.empty_like(inputs["x"]), inputs["x"])
+    from gpuperf.kernels import _stream_triton as kernels
+
+    return in_blocks(kernels.copy_kernel, point.n, torch.empty_like(inputs["x"]), inputs["x"])
 
 
 def read_torch(inputs: Inputs, point: Point, options: object) -> Call:
@@ -147,8 +114,10 @@ def read_cuda(inputs: Inputs, point: Point, options: object) -> Call:
 
 def read_triton(inputs: Inputs, point: Point, options: object) -> Any:
     """Build the row sums by the Triton kernel, with a program for each row."""
+    from gpuperf.kernels import _stream_triton as kernels
+
     x = inputs["x"]
-    return in_blocks(read_kernel, point.n, x.new_empty(point.m), x, programs=point.m)
+    return in_blocks(kernels.read_kernel, point.n, x.new_empty(point.m), x, programs=point.m)
 
 
 def write_torch(inputs: Inputs, point: Point, options: object) -> Call:
@@ -170,7 +139,9 @@ def write_cuda(inputs: Inputs, point: Point, options: object) -> Call:
 
 def write_triton(inputs: Inputs, point: Point, options: object) -> Any:
     """Build the fill by the Triton kernel."""
-    return in_blocks(write_kernel, point.n, inputs["y"])
+    from gpuperf.kernels import _stream_triton as kernels
+
+    return in_blocks(kernels.write_kernel, point.n, inputs["y"])
 
 
 def triad_torch(inputs: Inputs, point: Point, options: object) -> Call:
@@ -196,8 +167,10 @@ def triad_cuda(inputs: Inputs, point: Point, options: object) -> Call:
 
 def triad_triton(inputs: Inputs, point: Point, options: object) -> Any:
     """Build the triad by the Triton kernel."""
+    from gpuperf.kernels import _stream_triton as kernels
+
     a, b = inputs["a"], inputs["b"]
-    return in_blocks(triad_kernel, point.n, torch.empty_like(a), a, b, SCALE)
+    return in_blocks(kernels.triad_kernel, point.n, torch.empty_like(a), a, b, SCALE)
 
 
 def l2_cuda(inputs: Inputs, point: Point, options: object) -> Call:

@@ -22,10 +22,10 @@ from gpuperf.kernels import _norms_triton as norms
 from gpuperf.kernels import _rows as rows
 from gpuperf.kernels import _split_kv as split_kv
 from gpuperf.kernels import softmax
+from gpuperf.kernels._matmul_triton import matmul_kernel, matmul_tma_kernel
+from gpuperf.kernels._sincos_triton import sincos_kernel
 from gpuperf.kernels.cross_entropy import TILINGS, gradient_kernel, losses_kernel
 from gpuperf.kernels.kv_append import append_kernel
-from gpuperf.kernels.matmul import matmul_kernel, matmul_tma_kernel
-from gpuperf.kernels.sincos import sincos_kernel
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
