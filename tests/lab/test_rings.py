@@ -101,4 +101,4 @@ def test_parameters_in_seconds_are_written_with_their_unit() -> None:
     path = MEASURED / "lab" / "alpha_beta.jsonl.gz"
     text = render_lab(read_run(path), "table")
     assert "the latency of an all-reduce is 8.872 µs (6.795 µs to 10.95 µs)" in text
-    assert "the seconds of a byte is 0.003779 ns" in text
+    assert "the seconds of a byte is 3.779 ps" in text
