@@ -1,10 +1,10 @@
 """Judge the adversarial kernels that KernelBench ships with its tests, beside its own evaluator.
 
 `python docs/measured/adversarial.py KernelBench > docs/measured/adversarial.txt` reads a clone of
-github.com/ScalingIntelligence/KernelBench, needs a GPU and nvcc, and takes about 3 minutes. All of
-its `test_kernels` are judged against problem 1 of level 1, for which they are written. Then its
-evaluator, in a process of its own, checks and times each with two of its timing methods and the
-settings of its test. A line says what each found.
+github.com/ScalingIntelligence/KernelBench, and needs a GPU and nvcc. The judge judges each of its
+`test_kernels` against problem 1 of level 1, for which they are written. Then KernelBench's
+evaluator, in a process of its own, checks and times the kernel with two of its timing methods and
+the settings of its test. A line says what each of the three found.
 """
 
 import argparse

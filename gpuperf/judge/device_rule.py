@@ -280,16 +280,19 @@ def _floor(evidence: CaseEvidence, hardware: Hardware) -> Fact:
     """Check that neither the bandwidth nor the rate of products is above the roof."""
     roofs, call_s = evidence.roofs, _call_s(evidence, "submission")
     if roofs is None or not call_s:
-        return unavailable("floor", "no roof of the device is known")
+        reason = "too few windows were timed" if roofs else "no roof of the device is known"
+        return unavailable("floor", reason)
     bandwidth = _bandwidth_share(evidence, hardware, roofs, call_s)
     computed = _computed_share(evidence, roofs, call_s)
     if isinstance(bandwidth, str) and computed is None:
         return unavailable("floor", bandwidth)
     moved = 0.0 if isinstance(bandwidth, str) else bandwidth
-    what, seen = "bandwidth", moved
-    if computed is not None and computed > moved:
-        what, seen = "rate of products, of which it needs a tenth at least,", computed
-    text = f"its {what} would be {seen:.3g} times that of the device"
+    seen = max(moved, computed or 0.0)
+    text = (
+        f"its bandwidth would be {seen:.3g} times that of the device's memory"
+        if seen == moved
+        else f"a tenth of its products alone would need {seen:.3g} times the device's tensor cores"
+    )
     return fact("floor", seen <= ROOF, seen, ROOF, text, "suspect")
 
 

@@ -101,8 +101,9 @@ class RecordedWindow:
     """What CUPTI recorded in a seat's own process during one window, which makes it a claim.
 
     `busy_s` are the seconds in which the device worked, `late_s` those for which it still worked
-    when the stream of the calls had ended, and `early_s` those in which it worked before that
-    stream, which is held at first, had reached the calls: None before schema 3.
+    when the stream of the calls had ended. `early_s` are those in which it worked before that
+    stream, which is held at first, had reached the calls; None if nobody looked, as before
+    schema 3.
     """
 
     process: int

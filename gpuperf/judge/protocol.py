@@ -241,12 +241,13 @@ class Counts(msgspec.Struct, tag="counts", frozen=True):
 
 
 class Recorded(msgspec.Struct, frozen=True):
-    """What CUPTI recorded in a window; `missing` says why it recorded nothing."""
+    """What CUPTI recorded in a window; `missing` says why it recorded nothing, and `early_s` is
+    None if the sets that hold the stream were not recorded."""
 
     ran: tuple[Ran, ...] = ()
     busy_s: float = 0.0
     late_s: float = 0.0
-    early_s: float = 0.0
+    early_s: float | None = None
     lost: int = 0
     missing: str = ""
 

@@ -20,15 +20,22 @@ from gpuperf.jit import jit, tl
 
 
 @jit
+def sums_of_rows(o, do, i, nq, b, h, s_b, s_h, s_n, D: tl.constexpr):
+    """Return Σ over d of o ∘ do for the queries i of a head; 0 past the last one."""
+    d, here = tl.arange(0, D), i[:, None] < nq
+    at = i[:, None].to(tl.int64) * s_n + d[None, :]
+    out = tl.load(head_at(o, b, h, s_b, s_h) + at, here, 0.0).to(tl.float32)
+    grad = tl.load(head_at(do, b, h, s_b, s_h) + at, here, 0.0).to(tl.float32)
+    return tl.sum(out * grad, 1)
+
+
+@jit
 def row_sums_kernel(o, do, sums, nq, heads, s_b, s_h, s_n, D: tl.constexpr, BM: tl.constexpr):
     """Compute Σ over d of o ∘ do for a block of queries."""
     block, bh = tl.program_id(0), tl.program_id(1)
-    i, d = block * BM + tl.arange(0, BM), tl.arange(0, D)
-    at, here = i[:, None].to(tl.int64) * s_n + d[None, :], i[:, None] < nq
-    b, h = bh // heads, bh % heads
-    out = tl.load(head_at(o, b, h, s_b, s_h) + at, here, 0.0).to(tl.float32)
-    grad = tl.load(head_at(do, b, h, s_b, s_h) + at, here, 0.0).to(tl.float32)
-    tl.store(sums + bh.to(tl.int64) * nq + i, tl.sum(out * grad, 1), i < nq)
+    i = block * BM + tl.arange(0, BM)
+    total = sums_of_rows(o, do, i, nq, bh // heads, bh % heads, s_b, s_h, s_n, D)
+    tl.store(sums + bh.to(tl.int64) * nq + i, total, i < nq)
 
 
 @jit
@@ -38,14 +45,12 @@ def prepare_kernel(
     """Compute Σ over d of o ∘ do, pad it and the log-sum-exp, and set the sum dq to 0."""
     block, bh = tl.program_id(0), tl.program_id(1)
     i, d = block * BM + tl.arange(0, BM), tl.arange(0, D)
-    at, here = i[:, None].to(tl.int64) * s_n + d[None, :], i[:, None] < nq
-    b, h = bh // heads, bh % heads
-    out = tl.load(head_at(o, b, h, s_b, s_h) + at, here, 0.0).to(tl.float32)
-    grad = tl.load(head_at(do, b, h, s_b, s_h) + at, here, 0.0).to(tl.float32)
     row, first = bh.to(tl.int64) * padded + i, bh.to(tl.int64) * nq
-    tl.store(sums + row, tl.sum(out * grad, 1))
+    total = sums_of_rows(o, do, i, nq, bh // heads, bh % heads, s_b, s_h, s_n, D)
+    tl.store(sums + row, total)
     tl.store(norm + row, tl.load(lse + first + i, i < nq, float("inf")))
-    tl.store(dq + (first + i[:, None]) * D + d[None, :], tl.zeros((BM, D), tl.float32), here)
+    zeros = tl.zeros((BM, D), tl.float32)
+    tl.store(dq + (first + i[:, None]) * D + d[None, :], zeros, i[:, None] < nq)
 
 
 @jit

@@ -13,8 +13,8 @@ shared memory 19, Triton's tensor cores and TMA 779, cuBLAS 785. On an H100 this
 where cuBLAS has 731. The tile of 192 rows gains for 3072 x 3072 x 3072: from 557 to 709, where
 cuBLAS has 727.
 
-In fp8, B is column-major, and each block's products are added in fp32, since tensor cores keep
-about 14 bits of a sum of products in fp8.
+In fp8, B is column-major, and each block's products are added in fp32, since Hopper's tensor cores
+keep about 14 bits of a sum of products in fp8 (DeepSeek-V3, arXiv 2412.19437, section 3.3.2).
 """
 
 from __future__ import annotations

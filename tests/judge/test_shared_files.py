@@ -121,7 +121,9 @@ def test_the_workers_map_regular_files_of_the_right_size_alone(kind: str, tmp_pa
         os.mkfifo(path)
     elif kind == "size":
         path.write_bytes(bytes(8192))
-    with pytest.raises(CannotMeasure, match=r"cannot be opened|is no file of 4096 bytes"):
+    with pytest.raises(
+        CannotMeasure, match=r"cannot be opened|is not a regular file of 4096 bytes"
+    ):
         map_file(str(path), 4096)
 
 

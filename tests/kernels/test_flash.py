@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from gpuperf.kernels import _flash as flash
+from gpuperf.kernels import _flash_backward as kernels
 from gpuperf.kernels._flash import LOG2_E, Band, Mask
 
 from gpuperf.jit import INTERPRETED
@@ -328,3 +329,22 @@ def test_fp32_is_not_tuned_among_tiles_that_take_a_minute_to_compile() -> None:
         (only,) = flash.tiles(part, torch.zeros(1))
         assert only in every
         assert only["BM"] * only["BN"] <= 2048
+
+
+@interpreted
+def test_the_gluon_backward_begins_with_padded_sums_and_ends_with_a_scaled_gradient() -> None:
+    given = drawn(2, 3, 1, 70, 70, 16)
+    o, do, lse = given["q"], given["do"], torch.rand(2, 3, 70)
+    norm, sums = torch.full((2, 6 * 128), -1.0)
+    total = torch.full(o.shape, 7.0)
+    shape = (70, 128, 3, *o.stride()[:3])
+    kernels.prepare_kernel[(2, 6)](o, do, lse, norm, sums, total, *shape, D=16, BM=64)
+    assert torch.equal(total, torch.zeros_like(o))
+    sums, norm = sums.view(2, 3, 128), norm.view(2, 3, 128)
+    torch.testing.assert_close(sums[..., :70], (o * do).sum(-1))
+    assert torch.equal(norm[..., :70], lse)
+    assert not sums[..., 70:].any() and norm[..., 70:].isinf().all()
+    dq = torch.empty_like(o)
+    rest = (70, 3, *o.stride()[:3])
+    kernels.finish_kernel[(2, 6)](o, dq, 0.25, *rest, D=16, BM=64)
+    torch.testing.assert_close(dq, o / 4)

@@ -19,7 +19,8 @@ LAZY_PEER_ACCESS = 1  # CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS
 # Memory by its place: a process opens it once, and never what it has allocated itself, since the
 # driver would report an invalid context.
 _known: dict[str, torch.Tensor] = {}
-# Sets of memory that take 1 ms on an H100, in which a call is queued; no submission sets this size.
+# Sets of 64 MiB that hold a stream while calls are queued: 0.9 ms at the 3 TB/s of an H100. Their
+# records are known by their odd size.
 HOLDS, HOLD_BYTES = 40, (64 << 20) - 1
 PREFIX = "device:"  # of a place that is memory of the device, followed by its handle in hex
 

@@ -15,6 +15,7 @@ import torch
 from gpuperf.judge.evidence import Counted, Ran
 from gpuperf.judge.inside.device_memory import (
     HOLD_BYTES,
+    HOLDS,
     holder,
     is_device,
     marker,
@@ -126,14 +127,15 @@ class DeviceSide:
         marks = [r for r in recording.records if r.kind == "set" and r.bytes == 1]
         if not marks:
             return Recorded(missing="the records of kernels: the judge's own mark is not there")
-        held = [r for r in recording.records if r.kind == "set" and r.bytes == HOLD_BYTES]
+        held = [r for r in recording.records if r.kind == "set" and r.bytes == HOLD_BYTES][:HOLDS]
         ours = {id(record) for record in (*held, marks[-1])}
         records = [record for record in recording.records if id(record) not in ours]
         free_ns = max((record.end_ns for record in held), default=0)
         early = [r._replace(end_ns=min(r.end_ns, free_ns)) for r in records if r.start_ns < free_ns]
         last_ns = max((record.end_ns for record in records), default=0)
         late_s = max(0.0, (last_ns - marks[-1].start_ns) * 1e-9)
-        return Recorded(_ran(records), _busy_s(records), late_s, _busy_s(early), recording.lost)
+        early_s = _busy_s(early) if len(held) == HOLDS else None
+        return Recorded(_ran(records), _busy_s(records), late_s, early_s, recording.lost)
 
     def count(self, call: Callable[[], Any], side: Side) -> Counts:
         """Return the operations of *call* by the counters of its kernels, or why there are none.

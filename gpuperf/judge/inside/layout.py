@@ -135,7 +135,7 @@ def map_file(path: str, size: int) -> torch.Tensor:
     try:
         status = os.fstat(handle)
         if not stat.S_ISREG(status.st_mode) or status.st_size != size:
-            raise CannotMeasure(f"{path} is no file of {size} bytes")
+            raise CannotMeasure(f"{path} is not a regular file of {size} bytes")
         return torch.frombuffer(mmap.mmap(handle, size), dtype=torch.uint8)
     finally:
         os.close(handle)
