@@ -56,7 +56,7 @@ class Plan(NamedTuple):
     ahead: bool = False
 
 
-PLANS = {64: Plan(64, 2), 128: Plan(64, 2)}  # by head dim
+PLANS = {64: Plan(64, 2, 2, True), 128: Plan(64, 2)}  # by head dim
 REGISTERS, LOADER = 168, 24  # of a thread at the launch, and in the warp that loads
 
 
