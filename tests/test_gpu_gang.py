@@ -241,7 +241,7 @@ def ddp_profile(folder: Path, overlap: str) -> tuple[Profile, Run]:
     launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     words = ["-m", "gpuperf", "profile", "--steps", "8", "--budget", "15", "--out", str(folder)]
     done = subprocess.run(
-        [sys.executable, *launch, *words, str(DDP), "--overlap", overlap, "--batch", "4"],
+        [sys.executable, *launch, *words, str(DDP), "--overlap", overlap],
         capture_output=True,
         text=True,
         check=False,
@@ -266,7 +266,7 @@ def test_overlap_gains_no_more_than_the_profile_without_it_foretells(tmp_path: P
         min(row.exposed_s or 0.0 for row in together.rows)
         for together in (late.together, early.together)
     )
-    assert one > 1.3 * many > 0, "one bucket is reduced after the backward pass"
+    assert one > 1.5 * many > 0, "one bucket is reduced after the backward pass"
     foretold = [
         gain for gain in findings(late, run.header) if "overlap communication" in gain.title
     ]

@@ -69,10 +69,10 @@ def region_records(passes: RegionPasses) -> tuple[Record, ...]:
 
 
 def _launches(passes: RegionPasses) -> float:
-    """Return the mean number of activities of devices in a traced step."""
+    """Return the mean number of activities of devices in a traced step, those dropped included."""
     traced = passes.result("trace")
     activities = len(passes.timeline.activities) if passes.timeline is not None else 0
-    return activities / traced.steps if traced else 0.0
+    return activities / (traced.steps + len(traced.dropped)) if traced else 0.0
 
 
 def _windows(passes: RegionPasses) -> list[StepWindow]:

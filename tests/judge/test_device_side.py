@@ -88,7 +88,7 @@ class KnownRecords:
     def record(self, run: Callable[[], None]) -> Any:
         run()
         sets = [DeviceRecord(at, at + 1, "set", "set", bytes=HOLD_BYTES) for at in range(40)]
-        held = [*sets[: self.held], sets[-1]._replace()]  # the last is the submission's own
+        held = [*sets[-self.held :], sets[-1]._replace()]  # the last is the submission's own
         kernels = [DeviceRecord(at, at + 40, "kernel", "half") for at in (20, 50)]
         mark = DeviceRecord(100, 101, "set", "set", bytes=1)
         return SimpleNamespace(records=sorted([*held, *kernels, mark]), lost=0)

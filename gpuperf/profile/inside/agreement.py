@@ -8,14 +8,15 @@ are not used: a collective of gpuperf's would change what is measured, and could
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
 
 from gpuperf.files import write_atomically
-from gpuperf.model.program import PASSES, PassName
+from gpuperf.model.program import PASSES, PassName, PassResult
 from gpuperf.model.protocol import Profile
 
 PATIENCE_S = 20.0  # seconds to wait for rank 0, which reaches the same step as this rank
@@ -70,3 +71,16 @@ def _with_steps(passes: Passes, chosen: object) -> Passes:
     counts = chosen if isinstance(chosen, dict) else {}
     steps = {name: n for name in PASSES if isinstance(n := counts.get(name), int) and n > 0}
     return [(name, steps.get(name, wanted)) for name, wanted in passes]
+
+
+def after_meeting(result: PassResult) -> PassResult:
+    """Return the *result* of a trace without its first step, if it has others.
+
+    torch's profiler starts within 25 to 99 ms, so that in the first traced step a rank waits for
+    another's profiler. That wait is none of the program's.
+    """
+    if result.name != "trace" or result.steps < 2:
+        return result
+    step = next(step for step in itertools.count() if step not in result.dropped)
+    dropped = tuple(sorted((*result.dropped, step)))
+    return replace(result, steps=result.steps - 1, first=result.first + 1, dropped=dropped)

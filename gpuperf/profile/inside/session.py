@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuperf.model.program import ENDED, FORWARD, PROMPT, PassName, PassResult
+from gpuperf.profile.inside.agreement import after_meeting
 from gpuperf.profile.inside.courses import ANEW, Course, Limits, region_name
 from gpuperf.profile.inside.passes import Trace, abandon, capturing, in_compiled, on_gpu, open_pass
 from gpuperf.profile.inside.unmarked import AGAIN_S, Unmarked, sentence
@@ -374,6 +375,7 @@ class Session:
             return
         try:
             result = replace(running.finish(), first=course.first)
+            result = after_meeting(result) if course.limits.agreement else result
             if result.name == "plain" and course.behind:
                 result = replace(result, reason=BEHIND)
             self.say(result)
