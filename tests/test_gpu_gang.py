@@ -241,7 +241,7 @@ def ddp_profile(folder: Path, overlap: str) -> tuple[Profile, Run]:
     launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     words = ["-m", "gpuperf", "profile", "--steps", "8", "--budget", "15", "--out", str(folder)]
     done = subprocess.run(
-        [sys.executable, *launch, *words, str(DDP), "--overlap", overlap],
+        [sys.executable, *launch, *words, str(DDP), "--overlap", overlap, "--batch", "8"],
         capture_output=True,
         text=True,
         check=False,

@@ -9,10 +9,11 @@ these additions differs between runs, and with it the last bits of dq.
 One warp loads. Two warpgroups compute together: dv and dk are on the tensor cores while the
 gradients of the scores are computed and dq is written.
 
-What each step gained, in TFLOP/s of the model's 8·d a pair, as in `_flash_hopper.py`: torch has 178
-and 58 on an H200; `_flash_backward.py` 378 and 338 there, and 351 and 317 on an H100; this file 350
-and 331 on the H100, where cuDNN has 426 and 407. There, each block waited for TMA at its end; now
-the next one waits before it writes dq. No later version has been timed.
+What each step gained, in TFLOP/s of the model's 8·d a pair at d 128 and 8192 positions, plain and
+causal, on an H200: torch 178 and 58; `_flash_backward.py` 349 and 322; this file 421 and 403, where
+cuDNN has 431 and 414. Scores computed ahead of their block reach only 256 and 255 there, as they
+spill registers. At d 64 nothing spills: 328 and 308 become 341 and 325 with two blocks of dq that
+wait, where cuDNN has 369 and 339. `docs/measured/hopper_plans.txt` has all plans and shapes.
 """
 
 from __future__ import annotations
