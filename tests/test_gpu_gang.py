@@ -21,10 +21,9 @@ import gpuperf
 from gpuperf.links.study import cells
 from gpuperf.measure.topology import read_topology
 from gpuperf.model.contract import Contract
-from gpuperf.model.record import Record, Run
+from gpuperf.model.record import Record
 from gpuperf.model.workload import Case, Value
 from gpuperf.profile.breakdown import Profile, longest, profiles
-from gpuperf.profile.findings import findings
 from gpuperf.run.gang import GangLauncher
 from gpuperf.run.launcher import LocalLauncher
 from gpuperf.run.plan import Conditions, plan_contracts, plan_gang
@@ -236,7 +235,7 @@ def test_the_library_measures_a_second_gpu_and_leaves_the_first_current() -> Non
     assert torch.cuda.current_device() == 0
 
 
-def ddp_profile(folder: Path, overlap: str) -> tuple[Profile, Run]:
+def ddp_profile(folder: Path, overlap: str) -> Profile:
     """The profile of GPT-2 small on both GPUs, with or without overlap."""
     launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     words = ["-m", "gpuperf", "profile", "--steps", "8", "--budget", "15", "--out", str(folder)]
@@ -249,12 +248,11 @@ def ddp_profile(folder: Path, overlap: str) -> tuple[Profile, Run]:
     )
     assert done.returncode == 0, done.stderr[-2000:]
     (file,) = folder.glob("*.jsonl")
-    run = read_run(file)
-    return longest(profiles(run)), run
+    return longest(profiles(read_run(file)))
 
 
-def test_overlap_gains_no_more_than_the_profile_without_it_foretells(tmp_path: Path) -> None:
-    (late, run), (early, _) = (ddp_profile(tmp_path / o, o) for o in ("off", "on"))
+def test_overlap_gains_no_more_than_the_profile_without_it_exposes(tmp_path: Path) -> None:
+    late, early = (ddp_profile(tmp_path / o, o) for o in ("off", "on"))
     for profile in (late, early):
         assert profile.together is not None
         sizes = [row.collective for row in profile.together.collectives]
@@ -267,9 +265,5 @@ def test_overlap_gains_no_more_than_the_profile_without_it_foretells(tmp_path: P
         for together in (late.together, early.together)
     )
     assert one > 1.5 * many > 0, "one bucket is reduced after the backward pass"
-    # On an H200 the communication is so small a share of the step that it may be no finding.
-    foretold_s = sum(
-        gain.gain_s for gain in findings(late, run.header) if "overlap communication" in gain.title
-    )
     gained_s = late.step_s - early.step_s
-    assert -0.02 * late.step_s < gained_s < 1.2 * foretold_s + 0.02 * late.step_s
+    assert -0.02 * late.step_s < gained_s < 1.2 * one + 0.02 * late.step_s
