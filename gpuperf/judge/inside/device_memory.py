@@ -20,8 +20,8 @@ LAZY_PEER_ACCESS = 1  # CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS
 # driver would report an invalid context.
 _known: dict[str, torch.Tensor] = {}
 # Sets that hold a stream while calls are queued: 1.9 ms at the 4.2 TB/s at which an H200 sets.
-# While kernels are recorded the host needs about as long to queue a set as an H200 to set 64 MiB,
-# so that forty of those held nothing. Their records are known by their odd size.
+# Forty of 64 MiB (0.7 ms) had often ended before the first call was queued, as recording slows the
+# host. Their records are known by their odd size.
 HOLDS, HOLD_BYTES = 16, (512 << 20) - 1
 PREFIX = "device:"  # of a place that is memory of the device, followed by its handle in hex
 
