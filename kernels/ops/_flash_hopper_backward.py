@@ -11,9 +11,10 @@ gradients of the scores are computed and dq is written.
 
 What each step gained, in TFLOP/s of the model's 8·d a pair at d 128 and 8192 positions, plain and
 causal, on an H200: torch 178 and 58; `_flash_backward.py` 349 and 322; this file 421 and 403, where
-cuDNN has 431 and 414. Scores computed ahead of their block reach only 256 and 255 there, as they
-spill registers. At d 64 nothing spills: 328 and 308 become 341 and 325 with two blocks of dq that
-wait, where cuDNN has 369 and 339. `docs/measured/hopper_plans.txt` has all plans and shapes.
+cuDNN has 431 and 414. Plans that compute scores ahead reach at most 256 and 243 there, as they
+spill registers. At d 64 nothing spills: scores ahead and two blocks of dq that wait raise 328 and
+312 to 341 and 325, where cuDNN has 369 and 339.
+`docs/measured/hopper_plans.txt` has all plans and shapes.
 """
 
 from __future__ import annotations

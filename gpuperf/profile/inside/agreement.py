@@ -76,8 +76,8 @@ def _with_steps(passes: Passes, chosen: object) -> Passes:
 def after_meeting(result: PassResult) -> PassResult:
     """Return the *result* of a trace without its first step, if it has others.
 
-    torch's profiler starts within 25 to 99 ms, so that in the first traced step a rank waits for
-    another's profiler. That wait is none of the program's.
+    In the first traced step a rank waits for another whose profiler starts later; waits of 25 and
+    99 ms were seen. They are none of the program's.
     """
     if result.name != "trace" or result.steps < 2:
         return result
