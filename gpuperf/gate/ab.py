@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
@@ -335,10 +336,11 @@ class _RunningGate:
         counting: Counting = "kernels" if cuda else "off"
         self.watch.stage("causes", 2 * len(slower))
         counted: dict[Label, dict[str, Record]] = {}
-        for label in LABELS:
-            cases = [self.primed.cases[label][name] for name in slower]
-            records = runner.once(label, self._plan.id, cases, counting)
-            counted[label] = {record.case.id: record for record in records}
+        with closing(runner):
+            for label in LABELS:
+                cases = [self.primed.cases[label][name] for name in slower]
+                records = runner.once(label, self._plan.id, cases, counting)
+                counted[label] = {record.case.id: record for record in records}
         return replace(report, cases=tuple(self._explained(c, counted) for c in report.cases))
 
     def _explained(

@@ -23,6 +23,7 @@ from gpuperf.run.cache import fetch, keep, key_of
 from gpuperf.run.forking import launching, may_have_gpu
 from gpuperf.run.launcher import Launcher, LocalLauncher
 from gpuperf.run.noise import kept_noise
+from gpuperf.show.figure import import_ahead
 from gpuperf.show.table import Column, Table, fill, notes_of
 from gpuperf.verb.progress import say
 
@@ -47,7 +48,7 @@ def _launchers(sides: Sequence[Side], device: str) -> Iterator[Mapping[Label, La
     """Provide launchers for the workers of *sides* on *device*. Raises: UsageError."""
     debug = bool(os.environ.get("GPUPERF_DEBUG"))
     local = [LocalLauncher(debug, side.place, ahead=may_have_gpu(device)) for side in sides]
-    with launching(local, device, say) as launchers:
+    with launching(local, device, say, import_ahead) as launchers:
         yield {side.label: launcher for side, launcher in zip(sides, launchers, strict=True)}
 
 

@@ -3,7 +3,7 @@
 A pair is one fresh process of each side, on one device. Blocks of two pairs are ABBA or BAAB, drawn
 by the seed; the cases of a pair are in one random order on both sides, so that the effect of one
 case on the next is the same for both. While a process measures, the next ones import torch, and
-create no context on the device.
+create no context on the device. A process ends while the next one creates its context.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import itertools
 import random
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Generic, TypeVar
@@ -126,6 +127,7 @@ class PairRunner:
     ahead: int = 0
     expected: Opened | None = None
     _standby: Standby[Label] | None = None
+    _ending: ExitStack = field(default_factory=ExitStack)  # waits for the last process's end
 
     def pair(
         self, run: Mapping[Label, str], cases: Mapping[Label, Sequence[Case]], index: int
@@ -143,7 +145,8 @@ class PairRunner:
             self._process(launcher, label, run[label], cases[label], keep, index)
 
     def close(self) -> None:
-        """End the workers that were started before their turn."""
+        """End the last process, and the workers that were started before their turn."""
+        self._ending.close()
         if self._standby is not None:
             self._standby.close()
             self._standby = None
@@ -167,14 +170,19 @@ class PairRunner:
         index: int = 0,
         counting: Counting = "off",
     ) -> None:
-        with Supervisor(launcher, self.device, self.deadline_s, self.listen) as supervisor:
-            self._refuse_other(supervisor.open())
+        with ExitStack() as stack:
+            supervisor = Supervisor(launcher, self.device, self.deadline_s, self.listen)
+            opened = stack.enter_context(supervisor).open()
+            self._ending.close()  # before this process measures
+            self._refuse_other(opened)
             order = shuffled(cases, self.seed, index)
             extra_s = self.extra_s if label == "head" else None
             for record in measure_each(
                 supervisor, run, order, self.contract, self.seed, self.begin, counting, extra_s
             ):
                 keep(replace(record, pass_index=index))
+            supervisor.dismiss()
+            self._ending = stack.pop_all()
 
     def _refuse_other(self, opened: Opened) -> None:
         """Raise CannotMeasure if a hard fact of the device has changed since the gate began."""

@@ -15,8 +15,8 @@ import signal
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
-from importlib.metadata import packages_distributions
+from functools import cache, partial
+from importlib.metadata import Distribution, distributions
 from pathlib import Path
 from typing import Any
 
@@ -258,13 +258,25 @@ def _modules(folders: tuple[str, ...], packages: tuple[str, ...]) -> dict[str, s
         file = getattr(module, "__file__", None)
         if not isinstance(file, str) or not Path(file).is_absolute():  # torch.ops is no file
             continue
-        path = Path(file).resolve()
+        path = _resolved(file)
         installed = any(part in ("site-packages", "dist-packages") for part in path.parts)
         inside = not installed and any(path.is_relative_to(root) for root in roots)
         if not path.is_relative_to(ours):
             listed = inside or name.split(".")[0] in packages
             (wanted if listed else others)[name] = str(path)
     return wanted | _installed_with(wanted, others, roots)
+
+
+@cache
+def _real_folder(folder: str) -> str:
+    return os.path.realpath(folder)
+
+
+def _resolved(file: str) -> Path:
+    """Resolve *file*, one of thousands in few folders, each of which is resolved once."""
+    folder, name = os.path.split(file)
+    path = Path(_real_folder(folder), name)
+    return path.resolve() if path.is_symlink() else path
 
 
 def _installed_with(
@@ -279,10 +291,24 @@ def _installed_with(
         for name, file in wanted.items()
         if any(Path(file).is_relative_to(root) for root in roots)
     }
-    by_package = packages_distributions()
-    shipped = {dist for name in local for dist in by_package.get(name, ())} - {"gpuperf"}
-    together = {name for name, dists in by_package.items() if shipped & set(dists)}
+    together: set[str] = set()
+    for distribution in distributions() if local else ():
+        if distribution.name != "gpuperf" and local & (packages := _packages_of(distribution)):
+            together |= packages
     return {name: file for name, file in others.items() if name.split(".")[0] in together}
+
+
+def _packages_of(distribution: Distribution) -> set[str]:
+    """Return the packages and modules that *distribution* installs.
+
+    `importlib.metadata.packages_distributions` makes an object of each installed file, for a second
+    where torch is installed.
+    """
+    listed = distribution.read_text("top_level.txt")
+    if listed:
+        return set(listed.split())
+    lines = (distribution.read_text("RECORD") or "").splitlines()
+    return {line.split(",", 1)[0].split("/", 1)[0].split(".", 1)[0] for line in lines}
 
 
 def import_ahead() -> None:

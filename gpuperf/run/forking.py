@@ -4,9 +4,9 @@ The server of forks (`measure/fork_server.py`) runs no workload. One serves all 
 its forks share the addresses of libraries, so that two servers would differ beside their sides.
 Sides that need two servers are spawned, and so is everything where a server cannot fork.
 
-`$GPUPERF_PROCESSES` is `forked` or `spawned`. `docs/measured/forked_processes.py` compares how
-times vary between forks and between spawned processes; `CPU_WAY` and `GPU_WAY` are the defaults
-until it has shown that they vary alike.
+`$GPUPERF_PROCESSES` is `forked` or `spawned`; `CPU_WAY` and `GPU_WAY` are the defaults.
+`docs/measured/forked_processes.py` compares how times vary between forks and between spawned
+processes: alike on GPUs (32 of each on an H200), and not known well enough on CPUs.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from gpuperf.run.starting import WORKER, SpawnedProcess
 
 WAY = "GPUPERF_PROCESSES"
 CPU_WAY: Started = "spawned"
-GPU_WAY: Started = "spawned"
+GPU_WAY: Started = "forked"
 START_S = 120.0  # seconds to import torch, from a slow disk
 FORK_S = 30.0  # seconds to fork a guard
 LARGEST = 1 << 20  # bytes of an answer
@@ -78,6 +78,7 @@ class ForkServer:
 
     With *debug*, its output is shown. With *ahead*, it imports what a GPU's recorder needs. It also
     imports *modules*, and sees the variables *environment* alone (None: those of this process).
+    *meanwhile* is called while it imports torch.
     """
 
     def __init__(
@@ -88,7 +89,9 @@ class ForkServer:
         say: Callable[[str], None] = lambda text: None,
         modules: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
+        meanwhile: Callable[[], None] = lambda: None,
     ) -> None:
+        self._meanwhile = meanwhile
         self._places, self._debug, self._ahead, self._say = places, debug, ahead, say
         self._modules, self._environment = modules, environment
         self._process: SpawnedProcess | None = None
@@ -140,6 +143,7 @@ class ForkServer:
                     self._modules,
                     self._environment,
                 )
+            self._meanwhile()
             try:
                 self._socket.settimeout(START_S)
                 ready = msgspec.json.decode(self._socket.recv(LARGEST), type=Ready)
@@ -236,15 +240,20 @@ class ForkingLauncher:
 
 @contextlib.contextmanager
 def launching(
-    launchers: Sequence[LocalLauncher], device: str, say: Callable[[str], None] = lambda text: None
+    launchers: Sequence[LocalLauncher],
+    device: str,
+    say: Callable[[str], None] = lambda text: None,
+    meanwhile: Callable[[], None] = lambda: None,
 ) -> Iterator[tuple[Launcher, ...]]:
     """Provide launchers for the same workers on *device* as *launchers*, forked where that is the
-    way there; *say* is called with the reason if they cannot be. Raises: UnknownName."""
+    way there; *say* is called with the reason if they cannot be, *meanwhile* while their server
+    imports torch. Raises: UnknownName."""
     if way_for(device) == "spawned":
         yield tuple(launchers)
         return
     debug = any(each.debug for each in launchers)
-    server = ForkServer([each.place for each in launchers], debug, may_have_gpu(device), say)
+    places, ahead = [each.place for each in launchers], may_have_gpu(device)
+    server = ForkServer(places, debug, ahead, say, meanwhile=meanwhile)
     try:
         yield tuple(ForkingLauncher(server, each) for each in launchers)
     finally:

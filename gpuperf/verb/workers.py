@@ -36,7 +36,7 @@ def make_supervisor(
     local, held = LocalLauncher(bool(os.environ.get("GPUPERF_DEBUG"))), ExitStack()
     launcher: Launcher = local
     if processes > 1:
-        (launcher,) = held.enter_context(launching([local], device, say))
+        (launcher,) = held.enter_context(launching([local], device, say, meanwhile))
     if world > 1:
         launcher = GangLauncher(launcher, world)
     supervisor = Supervisor(launcher, device, deadline_s, meanwhile=meanwhile, at_exit=held.close)

@@ -131,12 +131,14 @@ def sdpa(backend: str) -> Callable[[Point, Any], Attend]:
     """Return the maker of torch's scaled_dot_product_attention pinned to *backend*."""
 
     def make(point: Point, device: Any) -> Attend:
-        from torch.nn.attention import SDPBackend, bias, sdpa_kernel
+        from torch.nn.attention import SDPBackend, sdpa_kernel
 
         pinned, causal, corner = getattr(SDPBackend, backend), point.causal == "yes", None
         if is_banded(point):
             causal, corner = False, ~hidden_places(point, torch.arange(point.seq, device=device))
         elif causal and offset_of(point):
+            from torch.nn.attention import bias  # it imports torch's compiler, for 1 to 4 s
+
             causal, corner = False, bias.causal_lower_right(point.seq, key_count(point))
         attention = partial(F.scaled_dot_product_attention, enable_gqa=point.gqa > 1)
         dropout = dropout_of(point)

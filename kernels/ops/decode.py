@@ -107,9 +107,11 @@ def eager(point: Point, device: Any) -> Attend:
 
 def sdpa(point: Point, device: Any) -> Attend:
     """Return torch's scaled_dot_product_attention, which takes keys that query heads share."""
-    from torch.nn.attention import bias
+    corner = None
+    if point.queries > 1:
+        from torch.nn.attention import bias  # it imports torch's compiler, for 1 to 4 s
 
-    corner = bias.causal_lower_right(point.queries, point.kv) if point.queries > 1 else None
+        corner = bias.causal_lower_right(point.queries, point.kv)
     return partial(F.scaled_dot_product_attention, attn_mask=corner, enable_gqa=point.gqa > 1)
 
 
