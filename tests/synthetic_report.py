@@ -90,7 +90,7 @@ def pairs_of(count: int, slower: float = 0.0, scatter: float = 0.003, seed: int 
 def measured(slowdowns: dict[str, float], **changes: Any) -> GateReport:
     """A gate of real pairs, judged by the rule."""
     screens = {name: pairs_of(6, s, seed=i) for i, (name, s) in enumerate(slowdowns.items())}
-    sent_on = suspicious(screens, RULE)
+    sent_on = suspicious({name: Evidence(screen) for name, screen in screens.items()}, RULE)
     evidence = {
         name: Evidence(screens[name], pairs_of(20, s, seed=1000 + i) if name in sent_on else None)
         for i, (name, s) in enumerate(slowdowns.items())

@@ -15,7 +15,7 @@ import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ import numpy
 from scipy.stats import false_discovery_control
 
 from gpuperf.gate.calibration import bound, pool_of, resample
-from gpuperf.gate.rule import Evidence, Pairs, Rule, detectable, slower_p, suspicious
+from gpuperf.gate.rule import Evidence, Pairs, Rule, detectable, settled, slower_p, suspicious
 from gpuperf.gate.schedule import order_of
 from gpuperf.gate.verdict import read_report
 
@@ -130,11 +130,16 @@ def gate(logs: Any, seed: int, slower: Sequence[float]) -> dict[str, Evidence]:
     def pairs(case: int, part: slice) -> Pairs:
         return Pairs(tuple(base[part, case]), tuple(head[part, case]))
 
-    screens = {str(i): pairs(i, slice(0, cut)) for i in range(logs.shape[1])}
-    confirmed = suspicious(screens, RULE)
+    def confirm(case: int) -> Pairs:
+        ends = (cut + count for count in (*RULE.looks, RULE.confirm_pairs))
+        parts = (pairs(case, slice(cut, end)) for end in ends)
+        return next(part for part in parts if settled(part, None, RULE))
+
+    screened = {str(i): Evidence(pairs(i, slice(0, cut))) for i in range(logs.shape[1])}
+    sent_on = suspicious(screened, RULE)
     return {
-        name: Evidence(screen, pairs(int(name), slice(cut, None)) if name in confirmed else None)
-        for name, screen in screens.items()
+        name: replace(each, confirm=confirm(int(name))) if name in sent_on else each
+        for name, each in screened.items()
     }
 
 

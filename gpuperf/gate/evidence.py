@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from gpuperf.gate.rule import Evidence, Pairs, Rule, suspicious
+from gpuperf.gate.rule import Evidence, Pairs, Rule, settled, suspicious
 from gpuperf.gate.sides import LABELS, Label
 from gpuperf.model.record import Record
 from gpuperf.model.summary import RecordSummary
@@ -32,19 +32,22 @@ class DiscardedPair:
 class GateState:
     """The state of a gate after some of its pairs.
 
-    It has the `evidence` by case, the `suspects` that looked slower in the screen (None until the
-    screen is complete), the `discarded` pairs, the number of the `next` pair, the cases that
-    `failed` in a process with the reason, and the pairs of each of the `sentinels`. It is
-    `complete` with all confirming pairs.
+    It has the `evidence` by case, the `suspects` that looked slower in the screen and need more
+    pairs (None until the screen is complete), the `discarded` pairs, the number of the `next` pair,
+    the cases that `failed` in a process with the reason, and the pairs of each of the `sentinels`.
     """
 
     evidence: Mapping[str, Evidence]
     suspects: frozenset[str] | None
-    complete: bool
     discarded: tuple[DiscardedPair, ...]
     next: int
     failed: Mapping[str, str]
     sentinels: Mapping[str, Pairs]
+
+    @property
+    def complete(self) -> bool:
+        """Return whether no case needs more pairs."""
+        return self.suspects is not None and not self.suspects
 
 
 def disturbance(record: Record | RecordSummary) -> str:
@@ -71,7 +74,9 @@ def gather(
     last = max((index for side in passes.values() for index in side), default=-1)
     sound: list[Mapping[Label, ById]] = []
     discarded: list[DiscardedPair] = []
+    margins, cut = margins or {}, rule.screen_pairs
     suspects: frozenset[str] | None = None
+    ends: dict[str, int] = {}  # for each case that looked slower, how many of the pairs it needs
     wanted = [*cases, *sentinels]
     for index in range(last + 1):
         both = {label: passes[label].get(index, {}) for label in LABELS}
@@ -79,24 +84,33 @@ def gather(
             discarded.append(DiscardedPair(index, reason))
             continue
         sound.append(both)
-        if len(sound) == rule.screen_pairs and suspects is None:
-            screened = {case: _pairs(sound, case) for case in cases}
-            whole = {c: p for c, p in screened.items() if len(p.base) == len(sound) and p.sound}
+        count = len(sound)
+        if count == cut:
+            screened = {
+                case: Evidence(_pairs(sound, case), None, margins.get(case)) for case in cases
+            }
+            whole = {c: e for c, e in screened.items() if len(e.screen.base) == cut}
+            whole = {case: each for case, each in whole.items() if each.screen.sound}
             suspects = frozenset(suspicious(whole, rule))
+            ends = dict.fromkeys(suspects, cut + rule.confirm_pairs)
+        elif suspects is not None:
+            for case in suspects:
+                if settled(_pairs(sound[cut:], case), margins.get(case), rule):
+                    ends[case] = count
+            suspects = frozenset(case for case in suspects if ends[case] > count)
+        if suspects is not None:
             wanted = [*sorted(suspects), *sentinels]
-    screen, confirm = sound[: rule.screen_pairs], sound[rule.screen_pairs :][: rule.confirm_pairs]
     evidence = {
         case: Evidence(
-            _pairs(screen, case),
-            _pairs(confirm, case) if suspects and case in suspects else None,
-            (margins or {}).get(case),
+            _pairs(sound[:cut], case),
+            _pairs(sound[cut : ends[case]], case) if case in ends else None,
+            margins.get(case),
         )
         for case in cases
     }
     return GateState(
         evidence,
         suspects,
-        suspects is not None and (not suspects or len(confirm) == rule.confirm_pairs),
         tuple(discarded),
         last + 1,
         _failures(sound, [*cases, *sentinels]),

@@ -27,6 +27,7 @@ from typing import Any, Literal
 from gpuperf.errors import UsageError
 
 ROUNDING = 1e-12  # log ratios that differ by less count as equal
+LOOKS = 4  # parts of the confirming stage, after each of which cases within the margin are done
 MOVED = 0.01  # change of a sentinel that contaminates a gate, whatever the margin of the cases
 SHORTEST_S, LONGEST_S = 1e-12, 1e9  # limits of a plausible time of a call, in seconds
 Verdict = Literal["REGRESSED", "IMPROVED", "UNCHANGED", "INCONCLUSIVE", "NOT_COMPARABLE"]
@@ -75,6 +76,10 @@ class Rule:
     is at most `equivalence`. `power` is the probability with which detectable slowdowns are
     detected. The error rate `alpha` is that of unchanged code: the screen tests for any slowdown,
     so for a slowdown of just the margin the p of a case is up to 1 / `screen_level` too small.
+
+    A case that looks slower is confirmed, unless the same pairs show that it is within the margin.
+    After each quarter of the confirming pairs a case that they show to be within it needs no more.
+    Neither makes unchanged code red more often.
     """
 
     screen_pairs: int = 6
@@ -99,6 +104,12 @@ class Rule:
                 f"{self.alpha:g} by permutation",
                 "use more confirming pairs (--confirm-pairs), or fewer cases",
             )
+
+    @property
+    def looks(self) -> tuple[int, ...]:
+        """Return the numbers of confirming pairs after which a case may be done early."""
+        parts = (self.confirm_pairs * part // LOOKS for part in range(1, LOOKS))
+        return tuple(sorted({count for count in parts if count > 1}))
 
     def resamples_of(self, cases: int) -> int:
         """Return the number of permutations for which one of *cases* can be significant."""
@@ -195,17 +206,38 @@ def adjusted(p: Sequence[float]) -> list[float]:
     return [float(value) for value in q]
 
 
-def suspicious(cases: Mapping[str, Pairs], rule: Rule) -> set[str]:
-    """Return those of *cases*, all with equally many sound pairs, that look slower in the screen.
+def suspicious(cases: Mapping[str, Evidence], rule: Rule) -> set[str]:
+    """Return those of *cases* that look slower in the screen, and may be slower than tolerated.
 
-    Raises: ValueError for cases of different length.
+    All screens have equally many sound pairs. Raises: ValueError for screens of different length.
     """
     import numpy
 
     if not cases:
         return set()
-    p = _each_greater(numpy.stack([pairs.ratios for pairs in cases.values()]), 0.0)
-    return {name for name, slow in zip(cases, p <= rule.screen_level, strict=True) if slow}
+    p = _each_greater(numpy.stack([each.screen.ratios for each in cases.values()]), 0.0)
+    slower = (
+        item for item, slow in zip(cases.items(), p <= rule.screen_level, strict=True) if slow
+    )
+    return {
+        name
+        for name, each in slower
+        if not _within(each.screen, each.margin, rule.equivalence, rule)
+    }
+
+
+def settled(confirm: Pairs, margin: float | None, rule: Rule) -> bool:
+    """Return whether a suspicious case with these confirming pairs needs no more of them."""
+    count = len(confirm.base)
+    early = count in rule.looks and confirm.sound
+    return count >= rule.confirm_pairs or (
+        early and _within(confirm, margin, rule.equivalence / LOOKS, rule)
+    )
+
+
+def _within(pairs: Pairs, margin: float | None, level: float, rule: Rule) -> bool:
+    """Return whether *pairs* show at this *level* that the case is not slower by the margin."""
+    return _greater(-pairs.ratios, -rule.margin_of(pairs, margin)) <= level
 
 
 def slower_p(cases: Mapping[str, Evidence], rule: Rule) -> dict[str, float]:
@@ -215,7 +247,7 @@ def slower_p(cases: Mapping[str, Evidence], rule: Rule) -> dict[str, float]:
     """
     import numpy
 
-    sent_on = suspicious({name: evidence.screen for name, evidence in cases.items()}, rule)
+    sent_on = suspicious(cases, rule)
     both_stages = dict.fromkeys(cases, 1.0)
     for name in sent_on:
         confirm = cases[name].confirm
@@ -245,8 +277,13 @@ def judge(cases: Mapping[str, Evidence], rule: Rule) -> dict[str, Judged]:
 
 
 def _is_sound(evidence: Evidence, rule: Rule) -> bool:
-    stages = ((evidence.screen, rule.screen_pairs), (evidence.confirm, rule.confirm_pairs))
-    return all(p is None or (p.sound and len(p.base) == count) for p, count in stages)
+    screen, confirm = evidence.screen, evidence.confirm
+    if not screen.sound or len(screen.base) != rule.screen_pairs:
+        return False
+    if confirm is None:
+        return True
+    wanted = len(confirm.base) <= rule.confirm_pairs and settled(confirm, evidence.margin, rule)
+    return confirm.sound and wanted
 
 
 def _statistics(evidence: Evidence, rule: Rule, cases: int, p: float) -> Statistics:

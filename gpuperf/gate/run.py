@@ -145,8 +145,8 @@ def forecast(plan: GatePlan, deadline_s: float, fit: bool) -> Table:
     how_long = f"about {minutes(pace, rule):.1f} min" if pace else "unknown before a first gate"
     notes = (
         f"{2 * rule.screen_pairs} processes of {_number(primed.fit, 'case')} and "
-        f"{_number(primed.sentinels, 'sentinel')}, {2 * rule.confirm_pairs} of the suspicious: "
-        f"{how_long}",
+        f"{_number(primed.sentinels, 'sentinel')}, up to {2 * rule.confirm_pairs} of the "
+        f"suspicious: {how_long}",
         "detectable: the slowdown that is detected with a probability of 0.95, by the noise of "
         "earlier processes here",
         "cases that neither side can run here are left out when the gate begins",

@@ -203,7 +203,7 @@ def rule_text(report: GateReport) -> str:
     if report.kind == "compare":
         return f"processes of two runs, not paired; {limit}"
     return (
-        f"{rule.screen_pairs} pairs of all cases, {rule.confirm_pairs} fresh ones of the "
+        f"{rule.screen_pairs} pairs of all cases, up to {rule.confirm_pairs} fresh ones of the "
         f"suspicious; {limit}; seed {rule.seed}"
     )
 

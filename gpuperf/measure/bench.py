@@ -65,7 +65,8 @@ class Bench:
 
     `report(phase, samples)` is called with the present phase and its number of samples so far,
     `on_timed` with the timed record before its hardware counters are read. Of the counters of
-    kernels only those of the *quantity* are read, if there is one; *energy* measures joules.
+    kernels only those of the *quantity* are read, if there is one; *energy* measures joules. With
+    *hot* a call whose data fit in the L2 is also timed with a hot cache.
     """
 
     device: Device
@@ -78,6 +79,7 @@ class Bench:
     forecast: Forecast = field(default_factory=Forecast)
     quantity: str = ""
     energy: EnergyMeter | None = None
+    hot: bool = True
     _partial: Record = field(init=False)  # the record so far, which is returned if the case fails
     _reported: float = field(default=0.0, init=False)
     _read: float = field(default=0.0, init=False)
@@ -176,7 +178,7 @@ class Bench:
         stopwatch = self.stopwatch.with_hooks(
             self._watch, self._on_sample(verifier), verifier.spot_checks.wrap
         )
-        timing = stopwatch.take(call, contract, warm.call_s, self._fits_cache(memory))
+        timing = stopwatch.take(call, contract, warm.call_s, self._wants_hot(memory))
         telemetry = self.meter.summary()
         refuse_fallback(implementation, timing)
         self.report("check", 0)
@@ -290,8 +292,8 @@ class Bench:
         verifier.spot_checks.copy = lambda: rotation.latest
         return rotation, caveats
 
-    def _fits_cache(self, memory: Memory) -> bool:
-        l2 = self.device.facts.l2_bytes
+    def _wants_hot(self, memory: Memory) -> bool:
+        l2 = self.device.facts.l2_bytes if self.hot else None
         return l2 is not None and memory.inputs_bytes + memory.output_bytes <= l2
 
     def _timed(self, function: Callable[[], Any]) -> tuple[float, Any]:

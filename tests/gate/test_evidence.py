@@ -1,4 +1,4 @@
-"""Which telemetry discards a pass of a gate?"""
+"""Which telemetry discards a pass of a gate, and after how many passes is it complete?"""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 from synthetic_gate import CASES, run_of
 
-from gpuperf.gate.evidence import SPOILING, disturbance
+from gpuperf.gate.evidence import SPOILING, disturbance, gather
+from gpuperf.gate.rule import Rule
 from gpuperf.measure.telemetry import THROTTLE
 from gpuperf.model.record import Telemetry
 
@@ -38,3 +39,23 @@ def test_another_process_discards_the_pass() -> None:
     assert disturbance(replace(record, telemetry=Telemetry(other_processes=2))) == (
         "other processes had a context on the GPU: 2"
     )
+
+
+@pytest.mark.parametrize(("slower", "pairs"), [(0.004, 5), (0.05, 20)])
+def test_a_suspicious_case_is_measured_until_it_is_settled(slower: float, pairs: int) -> None:
+    """Without scatter every slowdown is suspicious unless it is tolerated; what a margin of 0.3 %
+    does not tolerate in the screen, the pairs after it do."""
+    (name,) = names = [CASES[0].id]
+    base, head = (
+        run_of(passes=26, cases=CASES[:1], between=0.0, slower=s) for s in ({}, {name: slower})
+    )
+    calm = run_of(passes=26, cases=CASES[:1], between=0.0, slower={name: min(slower, 0.001)})
+    rest = [*head.records[:6], *(calm if slower < 0.01 else head).records[6:]]
+    counts = [
+        gather({"base": base.records[:n], "head": rest[:n]}, names, [], Rule(), {name: 0.003})
+        for n in range(27)
+    ]
+    assert [state.complete for state in counts] == [n >= 6 + pairs for n in range(27)]
+    evidence = counts[-1].evidence[name]
+    assert evidence.confirm is not None
+    assert len(evidence.confirm.base) == pairs

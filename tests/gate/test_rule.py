@@ -15,7 +15,17 @@ from real_noise import CASES, GATES, MODELS, RealNoise
 from scipy.stats import binomtest, false_discovery_control, ttest_1samp
 
 from gpuperf.errors import UsageError
-from gpuperf.gate.rule import Evidence, Judged, Pairs, Rule, detectable, judge, slower_p, suspicious
+from gpuperf.gate.rule import (
+    Evidence,
+    Judged,
+    Pairs,
+    Rule,
+    detectable,
+    judge,
+    settled,
+    slower_p,
+    suspicious,
+)
 
 RULE = Rule(resamples=4000)  # what 50 cases take for one of them to be red
 ORDER = "ABBA"
@@ -149,8 +159,7 @@ def test_many_cases_ask_more_of_each() -> None:
     edge = next(
         found
         for found in iter(lambda: Evidence(pairs(6, 0.02), pairs(20, 0.019)), None)
-        if suspicious({"a": found.screen}, RULE)
-        and 5e-4 < slower_p({"a": found}, RULE)["a"] <= RULE.alpha
+        if suspicious({"a": found}, RULE) and 5e-4 < slower_p({"a": found}, RULE)["a"] <= RULE.alpha
     )
     assert judge({"a": edge}, RULE)["a"].verdict == "REGRESSED"
     others = {str(i): evidence_of(1.0) for i in range(99)}
@@ -175,6 +184,31 @@ def steady(base: float, head: float, count: int, jitter: float = 1e-3) -> Pairs:
 def evidence_of(ratio: float, confirmed: bool = True) -> Evidence:
     confirm = steady(1.0, ratio, RULE.confirm_pairs) if confirmed else None
     return Evidence(steady(1.0, ratio, RULE.screen_pairs), confirm)
+
+
+def test_what_is_within_the_margin_needs_no_confirmation() -> None:
+    """0.5 % is slower beyond doubt, and tolerated; the scatter of the second hides the margin."""
+    sure, unsure = steady(1.0, 1.005, 6), steady(1.0, 1.008, 6, jitter=6e-3)
+    assert suspicious({"sure": Evidence(sure), "unsure": Evidence(unsure)}, RULE) == {"unsure"}
+    assert suspicious({"sure": Evidence(sure, None, 0.001)}, RULE) == {"sure"}  # its own margin
+
+
+@pytest.mark.parametrize("count", range(2, 20))
+def test_a_case_is_done_early_only_at_a_look_and_within_the_margin(count: int) -> None:
+    looked = count in (5, 10, 15)
+    assert settled(steady(1.0, 1.002, count), None, RULE) == looked
+    assert not settled(steady(1.0, 1.012, count), None, RULE)
+    assert not settled(steady(1.0, 1.002, count, jitter=0.05), None, RULE)
+    screen = steady(1.0, 1.008, 6, jitter=6e-3)
+    (judged,) = judge({"a": Evidence(screen, steady(1.0, 1.002, count))}, RULE).values()
+    assert judged.verdict == ("UNCHANGED" if looked else "NOT_COMPARABLE")
+    assert settled(steady(1.0, 1.05, 20), None, RULE)
+
+
+def test_few_confirming_pairs_have_few_looks() -> None:
+    assert Rule(confirm_pairs=2).looks == ()
+    assert Rule(confirm_pairs=4).looks == (2, 3)
+    assert Rule(confirm_pairs=9).looks == (2, 4, 6)
 
 
 @pytest.mark.parametrize(
@@ -254,7 +288,7 @@ def test_exchanging_the_sides_exchanges_faster_and_slower(
 ) -> None:
     one, other = Pairs(tuple(base), tuple(head)), Pairs(tuple(head), tuple(base))
     assert list(one.ratios) == pytest.approx(list(-other.ratios))
-    both = suspicious({"a": one}, RULE) and suspicious({"a": other}, RULE)
+    both = suspicious({"a": Evidence(one)}, RULE) and suspicious({"a": Evidence(other)}, RULE)
     assert not both
 
 

@@ -51,7 +51,8 @@ pair 3 discarded: head: other processes had a context on the GPU: 1
 the error rate of this suite was not measured here: gpuperf gate calibrate does
 base main (0123456789), head topic (fedcba9876)
 suite ci on NVIDIA H200, 26 pairs of fresh processes in 5.0 min
-6 pairs of all cases, 20 fresh ones of the suspicious; regressed where slower than 1 %, at 0.01 over all cases; seed 0
+6 pairs of all cases, up to 20 fresh ones of the suspicious; regressed where slower than 1 %, at 0.01 over all cases;
+  seed 0
 blocked timer, cold cache, burst (10 ms idle before each sample), randn data
 base and head: geometric mean over the processes judged; change: head over base, less 1, with its 95 % interval; q: rate
   of false alarms among the cases called slower, if this one is too
