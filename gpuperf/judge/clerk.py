@@ -257,9 +257,10 @@ class Clerk:
 
     def _results_bytes(self) -> int:
         """Return the bytes of all audited results of a window."""
-        spread = 1 if self._gpu else LARGEST_SPREAD
-        size = spread * (result_bytes(self.load().results) + PAGE)
-        return (most_audits(self._slot_count()) + 1) * size
+        size, audits = result_bytes(self.load().results), most_audits(self._slot_count())
+        if self._gpu:
+            return audits * size + PAGE
+        return (audits + 1) * LARGEST_SPREAD * (size + PAGE)
 
     def _share_all(self, folder: Path, others: Sequence[tuple[Seat, Path]]) -> Shared:
         """Share slots with all seats, and build the references; on a GPU by its own memory, or by

@@ -20,6 +20,7 @@ TARGET_S, LONGEST_S = 0.02, 0.5  # seconds of a window: the least that is aimed 
 AUDITED = 1 / 3  # fraction of the calls of each window
 TWINS, COPIES = 0.15, 0.1  # probabilities of contents that resemble or repeat others
 SLOT_BYTES, MOST_SLOTS, LEAST_SLOTS = 128 << 20, 32, 3
+LEAST_LARGE_SLOTS = 2  # of contents that alone are larger than all slots should be
 GPU_SLOT_BYTES, MOST_GPU_SLOTS = 4 << 30, 48
 GPU_MANY_ROUNDS = 16, 4  # as MANY_ROUNDS; times vary less there
 WATCHED_ROUNDS, RECORDED_ROUNDS = 4, 3
@@ -50,7 +51,8 @@ class Round:
 def slot_count(size: int, gpu: bool = False) -> int:
     """Return how many slots of *size* bytes a seat gets; on a GPU, with its results."""
     most, total = (MOST_GPU_SLOTS, GPU_SLOT_BYTES) if gpu else (MOST_SLOTS, SLOT_BYTES)
-    return max(LEAST_SLOTS, min(most, total // size))
+    least = LEAST_LARGE_SLOTS if size > total else LEAST_SLOTS
+    return max(least, min(most, total // size))
 
 
 def most_audits(slots: int) -> int:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 
 import torch
 
+from gpuperf.measure.pieces import as_rows, is_large, pairs, pieces
 from gpuperf.model.record import Check
 
 RMS_SHARE = 0.25  # tolerance of the rms error of many elements, over that of one element
@@ -87,21 +88,83 @@ def _deviation(
     if not got.dtype.is_floating_point:
         error = (got.double() - want.double()).abs().max().item() if got.numel() else 0.0
         return Check(error=error, tolerance=0.0, rows=rows)
+    if is_large(want):
+        return _by_pieces(got, want, allowed, granted, least)
     values, want = got.double(), want.double()
     unwritten = int(torch.isnan(values).sum().item() - torch.isnan(want).sum().item())
-    if unwritten > 0:
-        raise WrongResult(f"left {unwritten} of {values.numel()} checked elements NaN or unwritten")
+    _refuse_unwritten(unwritten, values.numel())
     if not values.numel():
         return Check(error=0.0, tolerance=allowed, rows=rows)
     error = _relative(values, want, granted, least)
-    share = RMS_SHARE + (1 - RMS_SHARE) / math.sqrt(values.numel())
-    return Check(
-        error=error.max().item(),
-        tolerance=allowed,
-        rows=rows,
-        rms=error.square().mean().sqrt().item(),
-        rms_tolerance=share * allowed,
-    )
+    rms = error.square().mean().sqrt().item()
+    return _check(error.max().item(), rms, allowed, want)
+
+
+def _check(error: float, rms: float, allowed: float, want: torch.Tensor) -> Check:
+    share = RMS_SHARE + (1 - RMS_SHARE) / math.sqrt(want.numel())
+    rows = want.shape[0] if want.dim() else 1
+    return Check(error=error, tolerance=allowed, rows=rows, rms=rms, rms_tolerance=share * allowed)
+
+
+def _refuse_unwritten(count: int, elements: int) -> None:
+    if count > 0:
+        raise WrongResult(f"left {count} of {elements} checked elements NaN or unwritten")
+
+
+def _by_pieces(
+    got: torch.Tensor,
+    want: torch.Tensor,
+    allowed: float,
+    granted: torch.Tensor | None,
+    least: torch.Tensor | None,
+) -> Check:
+    """Return what `deviation` does without any copy of a whole tensor."""
+    got, expected = as_rows(got), as_rows(want)
+    unwritten, finite = 0, 0
+    squares = torch.zeros(len(expected), dtype=torch.float64, device=want.device)
+    for rows, a, b in pairs(got, expected):
+        unwritten += int(torch.isnan(a).sum() - torch.isnan(b).sum())
+        known = torch.isfinite(b)
+        finite += int(known.sum())
+        squares[rows] += torch.where(known, b, 0.0).square_().sum(-1)
+    _refuse_unwritten(unwritten, want.numel())
+    floor = (squares.sum() / max(1, finite)).expand(len(expected))
+    if want.dim() > 1:
+        row = (squares / expected.shape[1]).reshape(-1, want.shape[-2])
+        floor = floor.maximum(row.flatten()).maximum(
+            row.mean(0, keepdim=True).expand_as(row).flatten()
+        )
+    floor = floor.sqrt()[:, None]
+    more = [None if each is None else _rows_like(each, want) for each in (granted, least)]
+    worst, total = 0.0, 0.0
+    for rows, columns in pieces(*expected.shape):
+        a, b = got[rows, columns].double(), expected[rows, columns].double()
+        grant, least_size = (
+            None if each is None else each[rows, columns if each.shape[1] > 1 else slice(None)]
+            for each in more
+        )
+        size = b.abs().clamp_min_(1e-300).maximum(floor[rows])
+        error = _error(a, b, size if least_size is None else size.maximum(least_size), grant)
+        worst, total = max(worst, float(error.max())), total + float(error.square_().sum())
+    return _check(worst, math.sqrt(total / want.numel()), allowed, want)
+
+
+def _rows_like(tensor: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    """Return *tensor*, which broadcasts to *like*, as the rows of *like*, or as one column."""
+    width = tensor.shape[-1] if tensor.dim() else 1
+    return as_rows(tensor.expand(*like.shape[:-1], width))
+
+
+def _error(
+    values: torch.Tensor, want: torch.Tensor, size: torch.Tensor, granted: torch.Tensor | None
+) -> torch.Tensor:
+    """Return the error of each element, over *size*, beyond what is *granted*."""
+    # The result must have an infinity or a NaN of the reference (a masked row's log-sum-exp) too.
+    equal = (values == want) | (torch.isnan(values) & torch.isnan(want))
+    off = (values - want).abs()
+    if granted is not None:
+        off = (off - granted).clamp_min(0.0)
+    return torch.where(equal, 0.0, torch.where(torch.isfinite(want), off / size, math.inf))
 
 
 def _relative(
@@ -111,9 +174,7 @@ def _relative(
     least: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Return the error of each element, relative to the size of comparable elements."""
-    # The result must have an infinity or a NaN of the reference (a masked row's log-sum-exp) too.
     finite = torch.isfinite(want)
-    equal = (values == want) | (torch.isnan(values) & torch.isnan(want))
     rms = torch.where(finite, want, 0.0).square().sum() / finite.sum().clamp_min(1)
     size = want.abs().clamp_min(1e-300).clamp_min(rms.sqrt())
     if want.dim() > 1:
@@ -122,10 +183,7 @@ def _relative(
         size = size.maximum(row.sqrt()).maximum(same.sqrt())
     if least is not None:
         size = size.maximum(least)
-    off = (values - want).abs()
-    if granted is not None:
-        off = (off - granted).clamp_min(0.0)
-    return torch.where(equal, 0.0, torch.where(finite, off / size, math.inf))
+    return _error(values, want, size, granted)
 
 
 def check_product(

@@ -25,6 +25,7 @@ from gpuperf.judge.inside.layout import Slots, lay_out, map_file, put_together, 
 from gpuperf.judge.inside.problem import Problem, load_problem
 from gpuperf.judge.inside.serving import serve
 from gpuperf.judge.inside.witness import Witness
+from gpuperf.judge.plan import most_audits, most_calls, slot_count
 from gpuperf.judge.protocol import (
     Check,
     Checked,
@@ -49,6 +50,7 @@ from gpuperf.measure.checks import dtype_name
 from gpuperf.measure.deviation import WrongResult
 from gpuperf.measure.device import open_device
 from gpuperf.measure.fingerprint import fingerprint_of
+from gpuperf.measure.pieces import largest_error
 from gpuperf.measure.result_shape import tensors_of
 from gpuperf.measure.result_tensors import share_memory
 from gpuperf.measure.telemetry import Meter
@@ -75,6 +77,12 @@ class Answers:
 
     def answer(self, request: Any) -> Any:
         """Serve *request* and return the reply. Raises: GpuperfError, and what a task raises."""
+        try:
+            return self._serve(request)
+        finally:
+            self._give_back()
+
+    def _serve(self, request: Any) -> Any:
         if isinstance(request, Load):
             return self._load(request)
         if isinstance(request, Share):
@@ -86,6 +94,13 @@ class Answers:
         if isinstance(request, Watch | Unwatch | Release):
             return self._watch(request)
         return self._check(request)
+
+    def _give_back(self) -> None:
+        """Return unused memory of the device, which seats need, if there is much of it."""
+        if self._device.type == "cuda":
+            cached = torch.cuda.memory_reserved(self._device)
+            if cached - torch.cuda.memory_allocated(self._device) > MOST_CACHED:
+                torch.cuda.empty_cache()
 
     @property
     def problem(self) -> Problem:
@@ -112,15 +127,18 @@ class Answers:
                 "the judge needs tasks whose inputs differ in the values of tensors alone",
             )
         self._layout = layouts[0]
-        kinds = allowed_kinds(problem, request.seed)
-        unfair = tuple(unfair_ways(problem, kinds, request.seed))
-        given, tensors = inputs_of(problem, Contents(0, seeds[0], kinds[0]))
+        given, tensors = inputs_of(problem, Contents(0, seeds[0], (problem.kinds or (NOMINAL,))[0]))
         used = [tensor.clone() for tensor in tensors]
         returned = tensors_of(problem.call(*put_together(given, used)))
         pairs = zip(used, tensors, strict=True)
         self._changeable = {i for i, (a, b) in enumerate(pairs) if not _same_bits(a, b)}
         aliases = any(share_memory(a, b) for a in returned for b in used)
+        room = self._room_for(sum(t.numel() * t.element_size() for t in returned))
+        del used, returned, pairs
+        kinds = allowed_kinds(problem, request.seed)
+        unfair = tuple(unfair_ways(problem, kinds, request.seed))
         answer = answer_of(problem, put_together(given, tensors))
+        del room
         self._results = tuple(spec_of(tensor) for tensor in answer.own)
         notes = () if answer.wide or problem.compare or problem.check else (NARROW,)
         state, init = lay_out(dict(problem.state)), lay_out(list(problem.init))
@@ -141,6 +159,19 @@ class Answers:
             sum(_nonzero_bytes(tensor) for tensor in tensors),
             min(self._probe() for _ in range(PROBES)),
         )
+
+    def _room_for(self, result: int) -> torch.Tensor | None:
+        """Take as much memory of a GPU as two seats and their results will take, of so many bytes
+        each: values whose answers do not fit beside them are then not among the task's kinds."""
+        if self._device.type != "cuda" or self._layout is None:
+            return None
+        size = self._layout.size
+        count = slot_count(size + result, gpu=True)
+        calls = most_calls(count) + most_audits(count)
+        with contextlib.suppress(torch.OutOfMemoryError):
+            room = 2 * (count * size + calls * result)
+            return torch.empty(room, dtype=torch.uint8, device=self._device)
+        return None
 
     def _share(self, request: Share) -> Shared:
         assert self._layout is not None
@@ -229,8 +260,11 @@ class Answers:
             outputs: list[torch.Tensor] = [
                 view_of(memory, spec, 0).to(self._device, copy=True) for spec in specs
             ]
-            arguments = put_together(skeleton, [t.clone() for t in tensors])
-            answer = answer_of(self.problem, arguments, contents.kind != NOMINAL)
+            answer = answer_of(
+                self.problem,
+                put_together(skeleton, [t.clone() for t in tensors]),
+                contents.kind != NOMINAL,
+            )
             error, bound = compare(self.problem, put_together(skeleton, tensors), outputs, answer)
             off = _absolute(outputs, answer.exact)
             return Audit(slot, contents.kind, error, bound, changed=audit.changed, absolute=off)
@@ -269,6 +303,7 @@ class Answers:
 CPU = torch.device("cpu")
 FLUSHED_L2_SIZES, LARGEST_L2 = 3, 128 << 20
 PROBES = 10
+MOST_CACHED = 1 << 30  # bytes of the device's memory that are kept for the next answer
 LEAST_REPLAYED = 16  # elements of a result that two contents do not share by chance
 NARROW = "answers are in the reference's own dtype: it does not run in float64"
 
@@ -278,7 +313,7 @@ def _absolute(outputs: list[torch.Tensor], exact: list[torch.Tensor]) -> float |
     pairs = list(zip(outputs, exact, strict=False))
     if not pairs or any(a.shape != b.shape or not a.numel() for a, b in pairs):
         return None
-    return max(float((a.double() - b.double()).abs().nan_to_num(0.0).max()) for a, b in pairs)
+    return max(largest_error(a, b) for a, b in pairs)
 
 
 def _same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:

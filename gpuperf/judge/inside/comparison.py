@@ -15,10 +15,13 @@ from typing import Any
 
 import torch
 
+from gpuperf.judge.inside.layout import take_apart
 from gpuperf.judge.inside.problem import Problem
 from gpuperf.measure.checks import APPROXIMATE, dtype_name
 from gpuperf.measure.deviation import UNIT_ROUNDOFF, WrongResult, deviation
+from gpuperf.measure.pieces import is_large, pairs, parts, row_errors
 from gpuperf.measure.result_shape import tensors_of
+from gpuperf.measure.result_tensors import share_memory
 
 ROUNDINGS = 8  # four of the result, and four of one result in between
 NEAR = 8.0  # roundings of an input
@@ -42,11 +45,13 @@ def answer_of(problem: Problem, arguments: Sequence[Any], harsh: bool = False) -
 
     Raises: WrongResult, and what the reference raises.
     """
-    own = [tensor.clone() for tensor in tensors_of(problem.call(*arguments))]
+    own = own_of(problem, arguments)
     exact, wide = own, False
     if problem.exact is not None:
         try:
-            exact = [tensor.clone() for tensor in tensors_of(problem.exact(*arguments))]
+            exact = _kept(problem.exact(*arguments), arguments)
+        except torch.OutOfMemoryError:
+            raise
         except (RuntimeError, TypeError, ValueError):
             exact = own
         shapes = [(t.shape, t.is_floating_point()) for t in own]
@@ -55,7 +60,23 @@ def answer_of(problem: Problem, arguments: Sequence[Any], harsh: bool = False) -
     if not wide or not harsh or problem.exact is None:
         return Answer(exact if wide else own, own, wide, harsh=harsh)
     near = [_moved(argument) for argument in arguments]
-    return Answer(exact, own, wide, [t.clone() for t in tensors_of(problem.exact(*near))], harsh)
+    return Answer(exact, own, wide, _kept(problem.exact(*near), near), harsh)
+
+
+def own_of(problem: Problem, arguments: Sequence[Any]) -> list[torch.Tensor]:
+    """Return the results of the reference in its own dtype, in memory of their own."""
+    return _kept(problem.call(*arguments), arguments)
+
+
+def _kept(results: Any, arguments: Sequence[Any]) -> list[torch.Tensor]:
+    """Return the tensors of *results*: copies, but for a large one outside of the *arguments*."""
+    tensors = tensors_of(results)
+    given: list[torch.Tensor] = []
+    take_apart(list(arguments), given)
+    alone = len(tensors) == 1 and not any(share_memory(tensors[0], each) for each in given)
+    if alone and is_large(tensors[0]):
+        return list(tensors)
+    return [tensor.clone() for tensor in tensors]
 
 
 def _moved(value: Any) -> Any:
@@ -66,8 +87,12 @@ def _moved(value: Any) -> Any:
         return value
     unit = UNIT_ROUNDOFF.get(dtype_name(value.dtype) or "", 0.0)
     generator = torch.Generator(value.device).manual_seed(1)
-    signs = torch.randint(2, value.shape, generator=generator, device=value.device) * 2.0 - 1.0
-    return value.double() * (1 + NEAR * unit * signs)
+    moved = value.to(torch.float64, copy=True)
+    for part in parts(value):
+        shape = moved[part].shape
+        signs = torch.randint(2, shape, generator=generator, device=value.device) * 2.0 - 1.0
+        moved[part] *= 1 + NEAR * unit * signs
+    return moved
 
 
 def compare(
@@ -103,7 +128,7 @@ def _compare_one(
         return 0.0, 0.0
     if problem.relative or problem.absolute:
         return _by_declared(problem, got, want)
-    granted = (GRANTED * _row_errors(own, want)).maximum(_row_errors(near, want))
+    granted = (GRANTED * row_errors(own, want)).maximum(row_errors(near, want))
     check = deviation(got, want, allowed_of(got.dtype), granted)
     if not check.error <= check.tolerance:
         raise WrongResult(f"is off by {check.error:.3g} of the values' size, {_over(check)}")
@@ -118,11 +143,13 @@ def _over(check: Any) -> str:
 
 def _by_declared(problem: Problem, got: torch.Tensor, want: torch.Tensor) -> tuple[float, float]:
     """Compare by the tolerances that the task declares; all elements must be within them."""
-    off = (got.double() - want.double()).abs()
-    share = off / (problem.absolute + problem.relative * want.double().abs()).clamp_min(1e-300)
-    same = (got == want.to(got.dtype)) | (got.isnan() & want.isnan())
-    share = torch.where(same, 0.0, share).nan_to_num(nan=torch.inf)
-    worst = share.max().item() if share.numel() else 0.0
+    worst = 0.0
+    for _, one, other in pairs(got, want):
+        share = (one - other).abs()
+        share /= (problem.absolute + problem.relative * other.abs()).clamp_min(1e-300)
+        same = (one == other.to(got.dtype).double()) | (one.isnan() & other.isnan())
+        share = torch.where(same, 0.0, share).nan_to_num(nan=torch.inf)
+        worst = max(worst, share.max().item()) if share.numel() else worst
     if not worst <= 1.0:
         raise WrongResult(f"is off by {worst:.3g} times the tolerance that the task declares")
     return worst, 1.0
@@ -134,12 +161,6 @@ def allowed_of(dtype: torch.dtype) -> float:
     if name is None:
         raise WrongResult(f"has the dtype {dtype}, for which no tolerance is known")
     return ROUNDINGS * UNIT_ROUNDOFF[name] + (APPROXIMATE if name == "fp32" else 0.0)
-
-
-def _row_errors(own: torch.Tensor, want: torch.Tensor) -> torch.Tensor:
-    """Return the largest error of the reference in each row, which broadcasts to its shape."""
-    off = (own.double() - want.double()).abs().nan_to_num_(0.0, posinf=0.0)
-    return off.amax(-1, keepdim=True) if off.dim() and off.numel() else off
 
 
 def _share(pair: tuple[float, float]) -> float:

@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 
 import torch
 
+from gpuperf.measure.pieces import parts
+
 NOMINAL = "nominal"
 
 
@@ -33,7 +35,10 @@ def _offset(values: torch.Tensor, generator: torch.Generator) -> None:
     shape = (*values.shape[:-1], 1) if values.dim() > 1 else (1,)
     scale = torch.rand(shape, generator=generator, dtype=torch.float64).mul_(4).sub_(2).exp2_()
     moved = torch.randn(shape, generator=generator, dtype=torch.float64).mul_(4)
-    values.copy_(values.double() * scale.to(values.device) + moved.to(values.device))
+    scale, moved = scale.to(values.device), moved.to(values.device)
+    for part in parts(values):
+        own = part if values.dim() > 1 else slice(None)
+        values[part] = values[part].double() * scale[own] + moved[own]
 
 
 def _constant(values: torch.Tensor, generator: torch.Generator) -> None:
@@ -74,4 +79,4 @@ def change_one(tensors: Sequence[torch.Tensor], seed: int) -> None:
         if tensor.is_floating_point() and tensor.numel() and tensor.element_size() > 1:
             index = int(torch.randint(tensor.numel(), (1,), generator=generator).item())
             place = [int(i) for i in torch.unravel_index(torch.tensor(index), tensor.shape)]
-            tensor[tuple(place)] += 3.0 * (1.0 + tensor.double().abs().mean().item())
+            tensor[tuple(place)] += 3.0 * (1.0 + tensor.abs().mean(dtype=torch.float64).item())
