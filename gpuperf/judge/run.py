@@ -26,6 +26,11 @@ from gpuperf.judge.task import TaskCase, TaskSource
 from gpuperf.judge.verdict import JudgedCase, Named, Verdict, conclude
 from gpuperf.run.forking import ForkServer
 
+# Torch's counter of FLOPs imports its compiler, for 1 to 4 s in each worker with a task, and so
+# does a submission that compiles. On a GPU workers compile in one thread: the import starts none.
+COMPILING = ("torch._dynamo",)
+COMPILING_ON_GPU = (*COMPILING, "torch._inductor.compile_fx")
+
 
 @contextmanager
 def serving(settings: Settings) -> Iterator[ForkServer | None]:
@@ -38,7 +43,9 @@ def serving(settings: Settings) -> Iterator[ForkServer | None]:
         return
     folder = tempfile.mkdtemp(prefix="gpuperf-judge-")
     environment = worker_environment(folder, settings.may_use_gpu)
-    server = ForkServer((None,), settings.debug, modules=(SEAT, ANSWERS), environment=environment)
+    compiling = COMPILING_ON_GPU if settings.may_use_gpu else COMPILING
+    modules = (SEAT, ANSWERS, *compiling)
+    server = ForkServer((None,), settings.debug, modules=modules, environment=environment)
     try:
         server.refused()
         yield server
