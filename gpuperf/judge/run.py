@@ -26,10 +26,9 @@ from gpuperf.judge.task import TaskCase, TaskSource
 from gpuperf.judge.verdict import JudgedCase, Named, Verdict, conclude
 from gpuperf.run.forking import ForkServer
 
-# Torch's counter of FLOPs imports its compiler, for 1 to 4 s in each worker with a task, and so
-# does a submission that compiles. On a GPU workers compile in one thread: the import starts none.
-COMPILING = ("torch._dynamo",)
-COMPILING_ON_GPU = (*COMPILING, "torch._inductor.compile_fx")
+# Torch's counter of FLOPs imports it, for 1 to 4 s in each worker with a task, and so does a
+# submission that compiles. (The import of torch._inductor.compile_fx opens the GPU.)
+COMPILER = "torch._dynamo"
 
 
 @contextmanager
@@ -43,8 +42,7 @@ def serving(settings: Settings) -> Iterator[ForkServer | None]:
         return
     folder = tempfile.mkdtemp(prefix="gpuperf-judge-")
     environment = worker_environment(folder, settings.may_use_gpu)
-    compiling = COMPILING_ON_GPU if settings.may_use_gpu else COMPILING
-    modules = (SEAT, ANSWERS, *compiling)
+    modules = (SEAT, ANSWERS, COMPILER)
     server = ForkServer((None,), settings.debug, modules=modules, environment=environment)
     try:
         server.refused()

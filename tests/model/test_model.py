@@ -415,6 +415,7 @@ header = st.builds(
     variants=several(contract),
     counting=words(Header, "counting"),
     energy=st.booleans(),
+    hot=st.booleans(),
     baseline=text,
     main=several(text),
     study=text,
