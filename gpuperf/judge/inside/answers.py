@@ -101,6 +101,7 @@ class Answers:
             cached = torch.cuda.memory_reserved(self._device)
             if cached - torch.cuda.memory_allocated(self._device) > MOST_CACHED:
                 torch.cuda.empty_cache()
+                self._probe()  # allocates what later probes need: that would seem a busy device
 
     @property
     def problem(self) -> Problem:
