@@ -1,7 +1,8 @@
 """Find what to change first in a program, and estimate how much the whole step gains.
 
-Each finding has a figure and its basis. Findings under `LEAST` of the step are left out, and a step
-that was only timed under a profiler, which slows the host, has none.
+Each finding has a figure and its basis. Findings under `LEAST` of the step are left out (of those
+on communication under `LEAST_OF_LINKS`), and a step that was only timed under a profiler, which
+slows the host, has none.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from gpuperf.profile.ranks.gains import LINK_MAKERS
 from gpuperf.units import format_bytes, format_number
 
 LEAST = 0.02  # share of the step: findings that save less are left out
+# Of findings on communication, which is measured and not estimated, and grows with more ranks.
+LEAST_OF_LINKS = 0.01
 MOST_WHERE = 4  # places of a finding
 ALIGNED = 16  # bytes: rows of a matmul should be multiples of it (cuBLAS's own advice)
 USUAL_RATE = 0.7  # share of the roof that a large matmul reaches, if no other one is comparable
@@ -31,8 +34,14 @@ def findings(profile: Profile, header: Header) -> tuple[Gain, ...]:
     """Return the findings on a step, the largest gain first; none if no plain pass timed it."""
     if not profile.plain:
         return ()
-    makers = (_fusion, _precision, _alignment, _attention, *HOST_MAKERS, *LINK_MAKERS)
-    gains = [gain for maker in makers for gain in maker(profile, header) if gain.share >= LEAST]
+    others = (_fusion, _precision, _alignment, _attention, *HOST_MAKERS)
+    gains = [
+        gain
+        for makers, least in ((others, LEAST), (LINK_MAKERS, LEAST_OF_LINKS))
+        for maker in makers
+        for gain in maker(profile, header)
+        if gain.share >= least
+    ]
     return tuple(sorted(gains, key=lambda gain: -gain.gain_s))
 
 

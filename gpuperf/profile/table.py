@@ -8,7 +8,7 @@ from dataclasses import replace
 from gpuperf.model.metrics import moved_bytes, tensor_operations
 from gpuperf.model.text import shorten
 from gpuperf.profile.breakdown import KernelUse, OperatorRow, Profile, kernels_of
-from gpuperf.profile.findings import LEAST
+from gpuperf.profile.findings import LEAST, LEAST_OF_LINKS
 from gpuperf.profile.gain import Gain
 from gpuperf.profile.summary import graphs_of, name_of, operands_of
 from gpuperf.profile.values import kernel_values, operator_values
@@ -132,7 +132,8 @@ def gain_cells(gain: Gain) -> tuple[str, str]:
 def no_finding(profile: Profile) -> str:
     """Return why a profile has no finding."""
     if profile.plain:
-        return f"no known change would save {LEAST:.0%} of the step"
+        least = LEAST_OF_LINKS if profile.together else LEAST
+        return f"no known change would save {least:.0%} of the step"
     return (
         "no gain is estimated, as the step was only timed under the profiler: mark steps with "
         "gpuperf.step(), and a plain pass times each before the profiler starts"

@@ -8,7 +8,7 @@ from gpuperf.model.codec import to_builtins
 from gpuperf.model.metrics import moved_bytes, tensor_operations
 from gpuperf.model.record import Run
 from gpuperf.profile.breakdown import KernelUse, OperatorRow, Profile, kernels_of
-from gpuperf.profile.findings import LEAST, findings
+from gpuperf.profile.findings import LEAST, LEAST_OF_LINKS, findings
 from gpuperf.profile.ranks.table import together_values
 
 SCHEMA = 1
@@ -40,6 +40,7 @@ def _region(profile: Profile, run: Run) -> dict[str, Any]:
         "kernels": [kernel_values(use) for use in kernels_of(profile)],
         "findings": [to_builtins(gain) for gain in findings(profile, run.header)],
         "least_finding": LEAST,
+        "least_link_finding": LEAST_OF_LINKS,
         "together": together_values(profile.together),
         "caveats": [to_builtins(caveat) for caveat in region.caveats],
     }

@@ -211,6 +211,17 @@ def test_waiting_in_every_step_or_hardly_any_is_of_no_lone_step() -> None:
     assert part_text(profile, "communication", 0.5) == "communication 50.0 %"
 
 
+@pytest.mark.parametrize(("exposed_s", "listed"), [(1.2 * MS, True), (0.8 * MS, False)])
+def test_communication_of_one_percent_of_the_step_is_worth_a_finding(
+    exposed_s: float, listed: bool
+) -> None:
+    ranks = (ranked(rank, *((exposed_s,),) * 5, compute_s=50 * MS) for rank in (0, 1))
+    profile, run = profile_of(*ranks)
+    profile = replace(profile, step_s=100 * MS)
+    titles = [gain.title for gain in findings(profile, run.header)]
+    assert any(title.startswith("overlap communication") for title in titles) == listed
+
+
 def test_hiding_gains_what_the_rank_with_the_least_exposes() -> None:
     profile, run = profile_of(ranked(0, *((30 * MS,),) * 5), ranked(1, *((10 * MS,),) * 5))
     gains = {gain.title.split(" ")[0]: gain for gain in findings(profile, run.header)}
