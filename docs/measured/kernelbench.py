@@ -3,8 +3,10 @@
 `python docs/measured/kernelbench.py KernelBench/level1 kernelbench.jsonl --minutes 8` judges the
 problems in a folder that you fetched from github.com/ScalingIntelligence/KernelBench, and appends a
 line for each to the file. It starts no problem after that many minutes; run it again until all are
-judged. It prints a line for each problem, then how many have each status, why problems were not
-judged, and the median seconds of a problem. `--device cpu` tries it on a CPU.
+judged. On several GPUs, `--part 0/2` and `--part 1/2` judge half of the problems each, at once into
+one file, each with one GPU in $CUDA_VISIBLE_DEVICES. It prints a line for each problem, then how
+many have each status, why problems were not judged, and the median seconds of a problem.
+`--device cpu` tries it on a CPU.
 """
 
 import argparse
@@ -106,6 +108,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path, help="folder of problems, such as KernelBench/level1")
     parser.add_argument("out", type=Path, help="file to append a line for each problem to")
     parser.add_argument("--minutes", type=float, default=8.0, help="start no problem after these")
+    parser.add_argument("--part", default="0/1", help="which part of the problems, as 0/4")
     parser.add_argument("--device", default="cuda:0", help="cuda:0 or cpu")
     given = parser.parse_args()
     if given.device != "cpu" and not torch.cuda.is_available():
@@ -114,7 +117,8 @@ def main() -> None:
     if not problems:
         raise SystemExit(f"{given.folder} has no *.py; fetch KernelBench and name its level1.")
     settings = Settings(processes=1, deadline_s=90.0, started="forked", device=given.device)
-    judge_all(problems, given.out, given.minutes, settings)
+    part, parts = map(int, given.part.split("/"))
+    judge_all(problems[part::parts], given.out, given.minutes, settings)
     summarize(rows_of(given.out), len(problems))
 
 
