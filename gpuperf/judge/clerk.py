@@ -24,13 +24,12 @@ from gpuperf.judge.roofs import roofs_of
 from gpuperf.judge.seat import LARGEST_SPREAD, RESULTS, SLOTS, START_S, WEIGHTS, Ended, Seat, ask
 from gpuperf.judge.settings import Settings
 from gpuperf.judge.shared_files import SharedFiles
-from gpuperf.judge.starting import Seated, Starter, temporary
+from gpuperf.judge.starting import Seated, Starter, in_memory_folder, temporary
 from gpuperf.judge.task import Side, Submission, TaskCase, TaskSource
 from gpuperf.judge.trial import Bench, Trial
 from gpuperf.run.connection import LocalConnection
 from gpuperf.run.forking import ForkServer
 
-MEMORY_FILES = Path("/dev/shm")
 RESULTS_OF_REFERENCES = "results-of-references"
 PAGE = 4096
 
@@ -63,8 +62,10 @@ class Clerk:
     def __enter__(self) -> Clerk:
         self._held.enter_context(tree.adopting())
         self._held.callback(self._files.close)
-        in_memory = MEMORY_FILES if os.access(MEMORY_FILES, os.W_OK) else None
-        memory = temporary(self._held, in_memory)
+        in_memory = self.settings.memory
+        memory = (
+            temporary(self._held, Path(in_memory)) if in_memory else in_memory_folder(self._held)
+        )
         self._files.add(memory)
         self._starter = Starter(
             self.settings, self.server, self._files, temporary(self._held), memory

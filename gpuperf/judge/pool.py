@@ -13,6 +13,8 @@ import time
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, TypedDict, Unpack
@@ -26,6 +28,7 @@ from gpuperf.judge.reading import read_task
 from gpuperf.judge.rule import judge_case
 from gpuperf.judge.run import named, verdict_of
 from gpuperf.judge.settings import Settings
+from gpuperf.judge.starting import in_memory_folder
 from gpuperf.judge.task import FORMATS, TaskSource
 from gpuperf.judge.verdict import JudgedCase, Verdict
 from gpuperf.model.record import Started
@@ -139,9 +142,13 @@ class Judge:
         self._idle: queue.SimpleQueue[LocalConnection | None] = queue.SimpleQueue()
         self._threads: ThreadPoolExecutor | None = None
         self._closing = False
+        self._held = ExitStack()
 
     def __enter__(self) -> Judge:
         self._threads, self._closing = ThreadPoolExecutor(self._workers), False
+        # Of clerks that are ended, by the pool or by a submission, no files stay.
+        memory = str(in_memory_folder(self._held))
+        self._settings = replace(self._settings, memory=memory)
         for _ in range(self._workers):
             self._idle.put(None)  # a clerk starts with its first submission
         return self
@@ -158,6 +165,7 @@ class Judge:
         self._threads = None
         while not self._idle.empty():
             _end(self._idle.get())
+        self._held.close()
 
     def map(self, submissions: Iterable[File]) -> Iterator[Verdict]:
         """Yield the verdict on each file of *submissions*, in their order.

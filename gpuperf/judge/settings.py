@@ -13,7 +13,8 @@ class Settings:
     worker in seconds, whether to show what workers print, how workers start, whether
     torch.compile of the reference is timed too, and the device (`auto`, `cuda:0`, `cpu`).
 
-    A forked worker is a fork of a process that has imported torch and runs no submission.
+    A forked worker is a fork of a process that has imported torch and runs no submission. Folders
+    of files in memory are made in the folder `memory`, by default in /dev/shm.
     """
 
     isolation: str = "process"
@@ -23,6 +24,7 @@ class Settings:
     started: Started = "spawned"
     compiled: bool = False
     device: str = "cpu"
+    memory: str = ""
 
     @property
     def may_use_gpu(self) -> bool:

@@ -64,7 +64,15 @@ class SharedFiles:
             taken = isinstance(error, FileExistsError)
             what = "was made before the judge made it" if taken else "has no folder any more"
             raise self._broken(path, what) from None
-        os.truncate(handle, size)
+        try:
+            # Takes the room now: who writes to a file without room is killed by SIGBUS.
+            if size:
+                os.posix_fallocate(handle, 0, size)
+        except OSError as error:
+            os.close(handle)
+            os.unlink(path.name, dir_fd=folder)
+            reason = f"{path.parent} has no room for {size >> 20} MiB: {error.strerror}"
+            raise CannotMeasure(reason) from None
         self._files[path] = _File(handle, os.fstat(handle))
         return handle
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import secrets
 import shutil
 import tempfile
@@ -20,6 +21,7 @@ from gpuperf.judge.task import Side
 from gpuperf.run.connection import LocalConnection
 from gpuperf.run.forking import ForkServer
 
+MEMORY_FILES = Path("/dev/shm")
 Seated = tuple[Seat, Path]  # a seat, and the folder of the files that it shares
 
 
@@ -95,6 +97,11 @@ def temporary(held: ExitStack, parent: Path | None = None) -> Path:
     name = tempfile.mkdtemp(prefix="gpuperf-judge-", dir=parent)
     held.callback(shutil.rmtree, name, ignore_errors=True)
     return Path(name)
+
+
+def in_memory_folder(held: ExitStack) -> Path:
+    """Return a new folder in memory, or on a disk without that, removed when *held* ends."""
+    return temporary(held, MEMORY_FILES if os.access(MEMORY_FILES, os.W_OK) else None)
 
 
 def _nothing() -> None:

@@ -11,6 +11,7 @@ from working_below import running
 
 import gpuperf
 from gpuperf.errors import CannotMeasure, UsageError
+from gpuperf.judge import starting
 from gpuperf.judge.outcomes import ACCUSED
 
 CORPUS = Path(__file__).parent.parent / "cheats" / "judged"
@@ -65,10 +66,16 @@ def files(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_each_submission_is_judged_in_processes_that_no_other_has_touched(files: Path) -> None:
-    names = ["touches", "looks", "wrong", "leaves", "kills", "looks"]
+def test_each_submission_is_judged_in_processes_that_no_other_has_touched(
+    files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names, memory = ["touches", "looks", "wrong", "leaves", "kills", "looks"], files / "memory"
+    memory.mkdir()
+    monkeypatch.setattr(starting, "MEMORY_FILES", memory)
     with gpuperf.Judge(against=files / "reference.py") as pool:
         verdicts = list(pool.map(files / f"{name}.py" for name in names))
+        assert list(memory.iterdir())
+    assert not list(memory.iterdir())  # though a clerk was killed
     said = {name: verdict for name, verdict in zip(names, verdicts, strict=True)}
     assert [v.submission.name for v in verdicts] == [f"{name}.py" for name in names]
     for name in ("touches", "looks", "leaves"):

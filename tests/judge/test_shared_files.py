@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from collections.abc import Iterator
@@ -138,4 +139,24 @@ def test_the_first_breach_is_kept(tmp_path: Path) -> None:
         files.check()
     os.truncate(tmp_path / "slots", 4096)
     assert "has 0 bytes" in files.breach()
+    files.close()
+
+
+def test_a_full_file_system_is_said_before_anything_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that writes to a mapped file without room is killed by SIGBUS."""
+    files = SharedFiles()
+    files.add(tmp_path)
+
+    def full(handle: int, offset: int, size: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(CannotMeasure, match="has no room for 1 MiB: No space left"):
+        files.make(tmp_path / "slots", 1 << 20)
+    assert not list(tmp_path.iterdir())
+    monkeypatch.undo()
+    files.make(tmp_path / "slots", 1 << 20)
+    assert (tmp_path / "slots").stat().st_blocks * 512 >= 1 << 20
     files.close()
