@@ -133,7 +133,7 @@ def gate(logs: Any, seed: int, slower: Sequence[float]) -> dict[str, Evidence]:
     def confirm(case: int) -> Pairs:
         ends = (cut + count for count in (*RULE.looks, RULE.confirm_pairs))
         parts = (pairs(case, slice(cut, end)) for end in ends)
-        return next(part for part in parts if settled(part, None, RULE))
+        return next(part for part in parts if settled(part, None, RULE, logs.shape[1]))
 
     screened = {str(i): Evidence(pairs(i, slice(0, cut))) for i in range(logs.shape[1])}
     sent_on = suspicious(screened, RULE)

@@ -95,7 +95,7 @@ def gather(
             ends = dict.fromkeys(suspects, cut + rule.confirm_pairs)
         elif suspects is not None:
             for case in suspects:
-                if settled(_pairs(sound[cut:], case), margins.get(case), rule):
+                if settled(_pairs(sound[cut:], case), margins.get(case), rule, len(cases)):
                     ends[case] = count
             suspects = frozenset(case for case in suspects if ends[case] > count)
         if suspects is not None:

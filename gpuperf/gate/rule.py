@@ -25,9 +25,11 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from gpuperf.errors import UsageError
+from gpuperf.gate.significance import each_greater, greater, interval, permuted
 
-ROUNDING = 1e-12  # log ratios that differ by less count as equal
-LOOKS = 4  # parts of the confirming stage, after each of which cases within the margin are done
+LOOKS = 4  # parts of the confirming stage, after each of which a case may be done
+DECISIVE = 8  # pairs, from which on a look may find a case slower
+LOOK_LEVEL = 0.02  # share of the level that such a look has; the last one has what is left
 MOVED = 0.01  # change of a sentinel that contaminates a gate, whatever the margin of the cases
 SHORTEST_S, LONGEST_S = 1e-12, 1e9  # limits of a plausible time of a call, in seconds
 Verdict = Literal["REGRESSED", "IMPROVED", "UNCHANGED", "INCONCLUSIVE", "NOT_COMPARABLE"]
@@ -78,8 +80,9 @@ class Rule:
     so for a slowdown of just the margin the p of a case is up to 1 / `screen_level` too small.
 
     A case that looks slower is confirmed, unless the same pairs show that it is within the margin.
-    After each quarter of the confirming pairs a case that they show to be within it needs no more.
-    Neither makes unchanged code red more often.
+    After each quarter of the confirming pairs a case that they show to be within it needs no more,
+    which makes unchanged code red less often; and neither does one that they show to be slower, at
+    a level that is a part of the whole.
     """
 
     screen_pairs: int = 6
@@ -98,7 +101,7 @@ class Rule:
         least = 2 * max(2.0**-self.confirm_pairs, 1 / (self.resamples_of(cases) + 1))
         if min(self.screen_pairs, self.confirm_pairs) < 2:
             raise UsageError("a test needs at least 2 pairs", "the rule has 6 and 20")
-        if self.screen_level * least > self.alpha / max(1, cases):
+        if self.screen_level * least / self.last_level > self.alpha / max(1, cases):
             raise UsageError(
                 f"{self.confirm_pairs} pairs cannot make one of {cases} cases significant at "
                 f"{self.alpha:g} by permutation",
@@ -111,9 +114,20 @@ class Rule:
         parts = (self.confirm_pairs * part // LOOKS for part in range(1, LOOKS))
         return tuple(sorted({count for count in parts if count > 1}))
 
+    @property
+    def decisive(self) -> tuple[int, ...]:
+        """Return those of the looks that may find a case slower."""
+        return tuple(count for count in self.looks if count >= DECISIVE)
+
+    @property
+    def last_level(self) -> float:
+        """Return the share of the level that the test of all confirming pairs has."""
+        return 1 - LOOK_LEVEL * len(self.decisive)
+
     def resamples_of(self, cases: int) -> int:
         """Return the number of permutations for which one of *cases* can be significant."""
-        return max(self.resamples, math.ceil(4 * self.screen_level * cases / self.alpha))
+        wanted = 4 * self.screen_level * cases / self.alpha / self.last_level
+        return max(self.resamples, math.ceil(wanted))
 
     def margin_of(self, pairs: Pairs, margin: float | None = None) -> float:
         """Return the tolerated log ratio: *margin* (None: the rule's), or `floor_s` if more."""
@@ -215,7 +229,7 @@ def suspicious(cases: Mapping[str, Evidence], rule: Rule) -> set[str]:
 
     if not cases:
         return set()
-    p = _each_greater(numpy.stack([each.screen.ratios for each in cases.values()]), 0.0)
+    p = each_greater(numpy.stack([each.screen.ratios for each in cases.values()]), 0.0)
     slower = (
         item for item, slow in zip(cases.items(), p <= rule.screen_level, strict=True) if slow
     )
@@ -226,18 +240,26 @@ def suspicious(cases: Mapping[str, Evidence], rule: Rule) -> set[str]:
     }
 
 
-def settled(confirm: Pairs, margin: float | None, rule: Rule) -> bool:
-    """Return whether a suspicious case with these confirming pairs needs no more of them."""
+def settled(confirm: Pairs, margin: float | None, rule: Rule, cases: int) -> bool:
+    """Return whether a suspicious one of *cases* with these confirming pairs needs no more."""
     count = len(confirm.base)
-    early = count in rule.looks and confirm.sound
-    return count >= rule.confirm_pairs or (
-        early and _within(confirm, margin, rule.equivalence / LOOKS, rule)
-    )
+    if count >= rule.confirm_pairs or count not in rule.looks or not confirm.sound:
+        return count >= rule.confirm_pairs
+    slower = rule.screen_level * _looked(confirm, margin, rule) <= rule.alpha / max(1, cases)
+    return slower or _within(confirm, margin, rule.equivalence / LOOKS, rule)
+
+
+def _looked(confirm: Pairs, margin: float | None, rule: Rule) -> float:
+    """Return the p for being slower of the looks at the first confirming pairs; 1.0 without any."""
+    counts = [count for count in rule.decisive if count <= len(confirm.base)]
+    first = [Pairs(confirm.base[:count], confirm.head[:count]) for count in counts]
+    each = [greater(pairs.ratios, rule.margin_of(pairs, margin)) for pairs in first]
+    return min((p / LOOK_LEVEL for p in each), default=1.0)
 
 
 def _within(pairs: Pairs, margin: float | None, level: float, rule: Rule) -> bool:
     """Return whether *pairs* show at this *level* that the case is not slower by the margin."""
-    return _greater(-pairs.ratios, -rule.margin_of(pairs, margin)) <= level
+    return greater(-pairs.ratios, -rule.margin_of(pairs, margin)) <= level
 
 
 def slower_p(cases: Mapping[str, Evidence], rule: Rule) -> dict[str, float]:
@@ -245,22 +267,30 @@ def slower_p(cases: Mapping[str, Evidence], rule: Rule) -> dict[str, float]:
 
     Raises: ValueError for a suspicious case that was not confirmed.
     """
-    import numpy
-
     sent_on = suspicious(cases, rule)
     both_stages = dict.fromkeys(cases, 1.0)
     for name in sent_on:
         confirm = cases[name].confirm
         if confirm is None:
             raise ValueError(f"{name} is suspicious, and was not confirmed")
-        margin = rule.margin_of(confirm, cases[name].margin)
-        base, head = (numpy.log(numpy.asarray(side)) for side in (confirm.base, confirm.head))
-        resamples = rule.resamples_of(len(cases))
-        least = _greater(confirm.ratios, margin)
-        if least >= 1 / (resamples + 1):  # no permutation has a p below its resolution
-            least = min(least, permuted(head, base + margin, "samples", resamples, rule.seed))
-        both_stages[name] = rule.screen_level * min(1.0, 2 * least)
+        p = _looked(confirm, cases[name].margin, rule)
+        if len(confirm.base) >= rule.confirm_pairs:
+            p = min(p, 2 * _least(confirm, cases[name].margin, rule, len(cases)) / rule.last_level)
+        both_stages[name] = rule.screen_level * min(1.0, p)
     return both_stages
+
+
+def _least(confirm: Pairs, margin: float | None, rule: Rule, cases: int) -> float:
+    """Return the lesser p of the t-test and of the permutation test of all confirming pairs."""
+    import numpy
+
+    above = rule.margin_of(confirm, margin)
+    base, head = (numpy.log(numpy.asarray(side)) for side in (confirm.base, confirm.head))
+    resamples = rule.resamples_of(cases)
+    least = greater(confirm.ratios, above)
+    if least >= 1 / (resamples + 1):  # no permutation has a p below its resolution
+        least = min(least, permuted(head, base + above, "samples", resamples, rule.seed))
+    return least
 
 
 def judge(cases: Mapping[str, Evidence], rule: Rule) -> dict[str, Judged]:
@@ -268,7 +298,7 @@ def judge(cases: Mapping[str, Evidence], rule: Rule) -> dict[str, Judged]:
 
     Raises: ValueError for a suspicious case that was not confirmed.
     """
-    sound = {name: evidence for name, evidence in cases.items() if _is_sound(evidence, rule)}
+    sound = {name: each for name, each in cases.items() if _is_sound(each, rule, len(cases))}
     p = slower_p(sound, rule)
     statistics = {name: _statistics(e, rule, len(sound), p[name]) for name, e in sound.items()}
     return dict.fromkeys(cases, Judged("NOT_COMPARABLE", reason=NO_TIMES)) | verdicts_of(
@@ -276,13 +306,15 @@ def judge(cases: Mapping[str, Evidence], rule: Rule) -> dict[str, Judged]:
     )
 
 
-def _is_sound(evidence: Evidence, rule: Rule) -> bool:
+def _is_sound(evidence: Evidence, rule: Rule, cases: int) -> bool:
     screen, confirm = evidence.screen, evidence.confirm
     if not screen.sound or len(screen.base) != rule.screen_pairs:
         return False
     if confirm is None:
         return True
-    wanted = len(confirm.base) <= rule.confirm_pairs and settled(confirm, evidence.margin, rule)
+    wanted = len(confirm.base) <= rule.confirm_pairs and settled(
+        confirm, evidence.margin, rule, cases
+    )
     return confirm.sound and wanted
 
 
@@ -291,10 +323,10 @@ def _statistics(evidence: Evidence, rule: Rule, cases: int, p: float) -> Statist
     ratios, margin = pairs.ratios, rule.margin_of(pairs, evidence.margin)
     return Statistics(
         p,
-        _greater(-ratios, margin),
-        max(_greater(ratios, -margin), _greater(-ratios, -margin)),
+        greater(-ratios, margin),
+        max(greater(ratios, -margin), greater(-ratios, -margin)),
         float(ratios.mean()),
-        *_interval(ratios),
+        *interval(ratios),
         detectable(float(ratios.std(ddof=1)), len(ratios), margin, rule, cases),
     )
 
@@ -308,7 +340,7 @@ def moved(pairs: Pairs, rule: Rule, sentinels: int) -> float | None:
     if not pairs.sound:
         return 0.0
     ratios, margin = pairs.ratios, math.log1p(MOVED)
-    p = min(_greater(ratios, margin), _greater(-ratios, margin))
+    p = min(greater(ratios, margin), greater(-ratios, margin))
     if p > rule.alpha / (2 * max(1, sentinels)):
         return None
     return math.expm1(float(ratios.mean()))
@@ -317,69 +349,8 @@ def moved(pairs: Pairs, rule: Rule, sentinels: int) -> float | None:
 def undetected(pairs: Pairs) -> float:
     """Return by what fraction a sentinel may have changed undetected: `MOVED` and half the width of
     its 95 % interval."""
-    low, high = _interval(pairs.ratios)
+    low, high = interval(pairs.ratios)
     return MOVED + math.expm1((high - low) / 2)
-
-
-def _greater(ratios: Any, above: float) -> float:
-    """Return the p of the one-sided t-test whose null hypothesis is a mean of at most *above*."""
-    return float(_each_greater(ratios, above))
-
-
-def _each_greater(ratios: Any, above: float) -> Any:
-    """Return the p of `_greater` for each row of *ratios*, along the last axis.
-    (`scipy.stats.ttest_1samp` returns the same, but takes 0.5 s to import and 0.5 ms a call.)"""
-    import numpy
-    from scipy.special import stdtr
-
-    count = ratios.shape[-1]
-    mean, deviation = ratios.mean(axis=-1), ratios.std(axis=-1, ddof=1)
-    same = deviation <= ROUNDING  # without scatter no test is possible, and none is needed
-    t = (mean - above) / (numpy.where(same, 1.0, deviation) / math.sqrt(count))
-    return numpy.where(same, mean <= above + ROUNDING, stdtr(count - 1, -t))
-
-
-def permuted(head: Any, base: Any, kind: str, resamples: int, seed: int) -> float:
-    """Return the p of the one-sided permutation test for a slower *head*.
-
-    The statistic is the difference of the lower-half means of log times. Times are permuted by
-    *kind*: within pairs (`samples`), or between both sides (`independent`).
-    """
-    from scipy.stats import permutation_test
-
-    def difference(first: Any, second: Any, axis: int) -> Any:
-        return _lower_half(first, axis) - _lower_half(second, axis)
-
-    if difference(head, base, 0) <= 0:
-        return 1.0
-    result = permutation_test(
-        (head, base),
-        difference,
-        permutation_type=kind,
-        vectorized=True,
-        n_resamples=resamples,
-        alternative="greater",
-        random_state=seed,
-    )
-    return float(result.pvalue)
-
-
-def _lower_half(values: Any, axis: int) -> Any:
-    """Return the mean of the smaller half of *values* along *axis*."""
-    import numpy
-
-    ordered = numpy.sort(values, axis=axis)
-    half = range((ordered.shape[axis] + 1) // 2)
-    return numpy.take(ordered, half, axis=axis).mean(axis=axis)
-
-
-def _interval(ratios: Any) -> tuple[float, float]:
-    """Return the 95 % interval of the mean log ratio."""
-    from scipy.special import stdtrit
-
-    reach = float(stdtrit(len(ratios) - 1, 0.975)) * float(ratios.std(ddof=1))
-    middle = float(ratios.mean())
-    return middle - reach / math.sqrt(len(ratios)), middle + reach / math.sqrt(len(ratios))
 
 
 def detectable(spread: float, known: int, margin: float, rule: Rule, cases: int) -> float:

@@ -13,7 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import geometric_mean
 
-from gpuperf.gate.rule import NO_TIMES, Judged, Rule, Statistics, are_times, permuted, verdicts_of
+from gpuperf.gate.rule import NO_TIMES, Judged, Rule, Statistics, are_times, verdicts_of
+from gpuperf.gate.significance import permuted
 
 # The default margin. Each run is one session, and two sessions of unchanged code differ by about
 # 1 %: under four times that, a difference says nothing about the code. `gate ab` tolerates 1 %.

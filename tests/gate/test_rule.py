@@ -16,6 +16,7 @@ from scipy.stats import binomtest, false_discovery_control, ttest_1samp
 
 from gpuperf.errors import UsageError
 from gpuperf.gate.rule import (
+    LOOK_LEVEL,
     Evidence,
     Judged,
     Pairs,
@@ -196,13 +197,35 @@ def test_what_is_within_the_margin_needs_no_confirmation() -> None:
 @pytest.mark.parametrize("count", range(2, 20))
 def test_a_case_is_done_early_only_at_a_look_and_within_the_margin(count: int) -> None:
     looked = count in (5, 10, 15)
-    assert settled(steady(1.0, 1.002, count), None, RULE) == looked
-    assert not settled(steady(1.0, 1.012, count), None, RULE)
-    assert not settled(steady(1.0, 1.002, count, jitter=0.05), None, RULE)
+    assert settled(steady(1.0, 1.002, count), None, RULE, 5) == looked
+    assert not settled(steady(1.0, 1.012, count), None, RULE, 5)
+    assert not settled(steady(1.0, 1.002, count, jitter=0.05), None, RULE, 5)
     screen = steady(1.0, 1.008, 6, jitter=6e-3)
     (judged,) = judge({"a": Evidence(screen, steady(1.0, 1.002, count))}, RULE).values()
     assert judged.verdict == ("UNCHANGED" if looked else "NOT_COMPARABLE")
-    assert settled(steady(1.0, 1.05, 20), None, RULE)
+    assert settled(steady(1.0, 1.05, 20), None, RULE, 5)
+
+
+@pytest.mark.parametrize("count", [5, 10, 15])
+def test_a_case_is_red_early_at_a_part_of_the_level(count: int) -> None:
+    """Five pairs decide nothing; a doubt that 20 pairs would remove waits for them."""
+    sure, doubtful = steady(1.0, 1.05, count), steady(1.0, 1.03, count, jitter=0.02)
+    assert settled(sure, None, RULE, 5) == (count > 5)
+    assert not settled(doubtful, None, RULE, 5)
+    screen = steady(1.0, 1.05, 6)
+    (judged,) = judge({"a": Evidence(screen, sure)}, RULE).values()
+    assert judged.verdict == ("REGRESSED" if count > 5 else "NOT_COMPARABLE")
+    (judged,) = judge({"a": Evidence(screen, doubtful)}, RULE).values()
+    assert judged.verdict == "NOT_COMPARABLE"
+
+
+def test_the_levels_of_all_looks_are_one_level() -> None:
+    for pairs in range(2, 60):
+        rule = Rule(confirm_pairs=pairs)
+        assert rule.last_level + LOOK_LEVEL * len(rule.decisive) == pytest.approx(1.0)
+        assert set(rule.decisive) <= set(rule.looks)
+    assert RULE.decisive == (10, 15)
+    assert Rule(confirm_pairs=8).last_level == 1.0
 
 
 def test_few_confirming_pairs_have_few_looks() -> None:
