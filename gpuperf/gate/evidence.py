@@ -95,7 +95,9 @@ def gather(
             ends = dict.fromkeys(suspects, cut + rule.confirm_pairs)
         elif suspects is not None:
             for case in suspects:
-                if settled(_pairs(sound[cut:], case), margins.get(case), rule, len(cases)):
+                pairs = _pairs(sound[cut:], case)
+                failed = len(pairs.base) < count - cut  # it cannot be compared any more
+                if failed or settled(pairs, margins.get(case), rule, len(cases)):
                     ends[case] = count
             suspects = frozenset(case for case in suspects if ends[case] > count)
         if suspects is not None:
@@ -103,7 +105,7 @@ def gather(
     evidence = {
         case: Evidence(
             _pairs(sound[:cut], case),
-            _pairs(sound[cut : ends[case]], case) if case in ends else None,
+            _all_pairs(sound[cut : ends[case]], case) if case in ends else None,
             margins.get(case),
         )
         for case in cases
@@ -142,6 +144,12 @@ def _pairs(sound: Sequence[Mapping[Label, ById]], case: str) -> Pairs:
     times = [tuple(_median(both[label].get(case)) for label in LABELS) for both in sound]
     timed = [(base, head) for base, head in times if base is not None and head is not None]
     return Pairs(tuple(base for base, _ in timed), tuple(head for _, head in timed))
+
+
+def _all_pairs(sound: Sequence[Mapping[Label, ById]], case: str) -> Pairs:
+    """Return the times of *case* in all pairs, and none at all if one of them has no time."""
+    pairs = _pairs(sound, case)
+    return pairs if len(pairs.base) == len(sound) else Pairs((), ())
 
 
 def _median(record: Record | None) -> float | None:

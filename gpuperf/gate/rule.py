@@ -30,6 +30,8 @@ from gpuperf.gate.significance import each_greater, greater, interval, permuted
 LOOKS = 4  # parts of the confirming stage, after each of which a case may be done
 DECISIVE = 8  # pairs, from which on a look may find a case slower
 LOOK_LEVEL = 0.02  # share of the level that such a look has; the last one has what is left
+# Shares of `equivalence`: of the screen for a case that looks slower, of each look, of all pairs.
+SCREENED, CLEARED, CONFIRMED = 1 / 2, 1 / 12, 1 / 4
 MOVED = 0.01  # change of a sentinel that contaminates a gate, whatever the margin of the cases
 SHORTEST_S, LONGEST_S = 1e-12, 1e9  # limits of a plausible time of a call, in seconds
 Verdict = Literal["REGRESSED", "IMPROVED", "UNCHANGED", "INCONCLUSIVE", "NOT_COMPARABLE"]
@@ -75,9 +77,10 @@ class Rule:
 
     The tolerated slowdown is the fraction `margin` or `floor_s` seconds, whichever is more. A case
     regressed if its q is at most `alpha`, and is unchanged if its p for being outside of the margin
-    is at most `equivalence`. `power` is the probability with which detectable slowdowns are
-    detected. The error rate `alpha` is that of unchanged code: the screen tests for any slowdown,
-    so for a slowdown of just the margin the p of a case is up to 1 / `screen_level` too small.
+    is at most `equivalence`, or at most a part of that if it was tested several times. `power` is
+    the probability with which detectable slowdowns are detected. The error rate `alpha` is that of
+    unchanged code: the screen tests for any slowdown, so for a slowdown of just the margin the p of
+    a case is up to 1 / `screen_level` too small.
 
     A case that looks slower is confirmed, unless the same pairs show that it is within the margin.
     After each quarter of the confirming pairs a case that they show to be within it needs no more,
@@ -236,7 +239,7 @@ def suspicious(cases: Mapping[str, Evidence], rule: Rule) -> set[str]:
     return {
         name
         for name, each in slower
-        if not _within(each.screen, each.margin, rule.equivalence, rule)
+        if not _within(each.screen, each.margin, SCREENED * rule.equivalence, rule)
     }
 
 
@@ -246,7 +249,7 @@ def settled(confirm: Pairs, margin: float | None, rule: Rule, cases: int) -> boo
     if count >= rule.confirm_pairs or count not in rule.looks or not confirm.sound:
         return count >= rule.confirm_pairs
     slower = rule.screen_level * _looked(confirm, margin, rule) <= rule.alpha / max(1, cases)
-    return slower or _within(confirm, margin, rule.equivalence / LOOKS, rule)
+    return slower or _within(confirm, margin, CLEARED * rule.equivalence, rule)
 
 
 def _looked(confirm: Pairs, margin: float | None, rule: Rule) -> float:
@@ -321,10 +324,11 @@ def _is_sound(evidence: Evidence, rule: Rule, cases: int) -> bool:
 def _statistics(evidence: Evidence, rule: Rule, cases: int, p: float) -> Statistics:
     pairs = evidence.judged
     ratios, margin = pairs.ratios, rule.margin_of(pairs, evidence.margin)
+    outside = max(greater(ratios, -margin), greater(-ratios, -margin))
     return Statistics(
         p,
         greater(-ratios, margin),
-        max(greater(ratios, -margin), greater(-ratios, -margin)),
+        outside / CONFIRMED if evidence.confirm is not None else outside,
         float(ratios.mean()),
         *interval(ratios),
         detectable(float(ratios.std(ddof=1)), len(ratios), margin, rule, cases),
@@ -358,11 +362,12 @@ def detectable(spread: float, known: int, margin: float, rule: Rule, cases: int)
     only one of *cases* is slower: margin + (t(1 − level) + t(power)) · σ / √K.
 
     *spread* (σ) is the standard deviation of the log ratios of *known* pairs, K the number of
-    confirming pairs. The level is `alpha` over the cases, over the screen's level, and over 2.
+    confirming pairs. The level is the last test's share of `alpha` over the cases, over the
+    screen's level, and over 2.
     """
     from scipy.special import stdtrit
 
-    level = min(0.5, rule.alpha / max(1, cases) / rule.screen_level / 2)
+    level = min(0.5, rule.last_level * rule.alpha / max(1, cases) / rule.screen_level / 2)
     freedom = max(1, rule.confirm_pairs - 1)
     reach = float(stdtrit(freedom, 1 - level)) + float(stdtrit(max(1, known - 1), rule.power))
     return margin + reach * spread / math.sqrt(rule.confirm_pairs)

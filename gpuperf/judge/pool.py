@@ -9,6 +9,8 @@ from __future__ import annotations
 import contextlib
 import os
 import queue
+import shutil
+import tempfile
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -143,12 +145,12 @@ class Judge:
         self._threads: ThreadPoolExecutor | None = None
         self._closing = False
         self._held = ExitStack()
+        self._memory: Path | None = None
+        self._folders: dict[LocalConnection, str] = {}
 
     def __enter__(self) -> Judge:
         self._threads, self._closing = ThreadPoolExecutor(self._workers), False
-        # Of clerks that are ended, by the pool or by a submission, no files stay.
-        memory = str(in_memory_folder(self._held))
-        self._settings = replace(self._settings, memory=memory)
+        self._memory = in_memory_folder(self._held)
         for _ in range(self._workers):
             self._idle.put(None)  # a clerk starts with its first submission
         return self
@@ -164,7 +166,7 @@ class Judge:
         self._threads.shutdown(cancel_futures=True)
         self._threads = None
         while not self._idle.empty():
-            _end(self._idle.get())
+            self._end(self._idle.get())
         self._held.close()
 
     def map(self, submissions: Iterable[File]) -> Iterator[Verdict]:
@@ -193,7 +195,7 @@ class Judge:
             reply = self._reply(clerk, Try(str(path)))
             if reply is None:
                 died = f"it ended the process that judged it, by {clerk.death() or 'silence'}"
-                _end(clerk)
+                self._end(clerk)
                 clerk = None
                 evidence = CaseEvidence(self._task.cases[0].name, failure="crashed", reason=died)
                 cases = (JudgedCase(evidence, judge_case(evidence)),)
@@ -207,15 +209,23 @@ class Judge:
     def _start(self) -> LocalConnection:
         """Start a clerk. Raises: CannotMeasure."""
         clerk = LocalLauncher(module=CLERK, messages=FromPooled).start()
-        sit = Sit(str(self._against), self._task, self._settings)
+        folder = tempfile.mkdtemp(dir=self._memory)
+        self._folders[clerk] = folder
+        sit = Sit(str(self._against), self._task, replace(self._settings, memory=folder))
         reply = self._reply(clerk, sit)
         if isinstance(reply, Ready):
             return clerk
         words = clerk.last_words().splitlines()[-1:]
-        _end(clerk)
+        self._end(clerk)
         if isinstance(reply, Refused):
             raise _error(reply)
         raise CannotMeasure(f"the judge does not start: {words[0][:200] if words else 'it died'}")
+
+    def _end(self, clerk: LocalConnection | None) -> None:
+        """End *clerk*, which cannot remove its files any more."""
+        if clerk is not None:
+            clerk.kill()
+            shutil.rmtree(self._folders.pop(clerk), ignore_errors=True)
 
     def _reply(self, clerk: LocalConnection, request: Sit | Try) -> Any:
         """Send *request*, and return the reply; None if the clerk died, or the pool closes."""
@@ -227,11 +237,6 @@ class Judge:
                 if clerk.death() is not None:
                     break
         return None
-
-
-def _end(clerk: LocalConnection | None) -> None:
-    if clerk is not None:
-        clerk.kill()
 
 
 def _error(refused: Refused) -> GpuperfError:

@@ -145,7 +145,9 @@ def _by_pieces(
         )
         size = b.abs().clamp_min_(1e-300).maximum(floor[rows])
         error = _error(a, b, size if least_size is None else size.maximum(least_size), grant)
-        worst, total = max(worst, float(error.max())), total + float(error.square_().sum())
+        most = float(error.max())
+        worst = worst if most <= worst or math.isnan(worst) else most  # a NaN stays
+        total += float(error.square_().sum())
     return _check(worst, math.sqrt(total / want.numel()), allowed, want)
 
 

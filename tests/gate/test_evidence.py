@@ -8,7 +8,7 @@ import pytest
 from synthetic_gate import CASES, run_of
 
 from gpuperf.gate.evidence import SPOILING, disturbance, gather
-from gpuperf.gate.rule import Rule
+from gpuperf.gate.rule import Rule, judge
 from gpuperf.measure.telemetry import THROTTLE
 from gpuperf.model.record import Telemetry
 
@@ -59,3 +59,20 @@ def test_a_suspicious_case_is_measured_until_it_is_settled(slower: float, pairs:
     evidence = counts[-1].evidence[name]
     assert evidence.confirm is not None
     assert len(evidence.confirm.base) == pairs
+
+
+@pytest.mark.parametrize("failing", [{7}, {6, 7, 8, 9, 10}, set(range(11, 26))])
+def test_a_case_that_failed_in_a_confirming_process_is_not_comparable(failing: set[int]) -> None:
+    """Though enough of the other processes are within the margin."""
+    (case,) = cases = CASES[:1]
+    base, calm = (run_of(passes=26, seed=i, cases=cases, between=5e-4).records for i in (1, 2))
+    slow = run_of({case.id: 0.02}, passes=6, seed=2, cases=cases, between=5e-4).records
+    head = [
+        replace(record, status="wrong", times={}) if record.pass_index in failing else record
+        for record in (*slow, *calm[6:])
+    ]
+    state = gather({"base": base, "head": head}, [case.id], [], Rule())
+    assert (state.complete and case.id in state.failed) or 11 in failing
+    (judged,) = judge(state.evidence, Rule()).values()
+    settled_before = min(failing) > 10
+    assert judged.verdict == ("UNCHANGED" if settled_before else "NOT_COMPARABLE")

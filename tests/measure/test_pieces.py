@@ -8,8 +8,8 @@ import math
 import pytest
 import torch
 
+from gpuperf.measure import agreement, pieces
 from gpuperf.measure import deviation as compared
-from gpuperf.measure import pieces
 from gpuperf.measure.deviation import WrongResult, deviation
 from gpuperf.measure.pieces import largest_error, row_errors, squares
 
@@ -52,6 +52,16 @@ def test_an_unwritten_element_is_found_in_any_piece(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(pieces, "PIECE", 16)
     with pytest.raises(WrongResult, match="left 1 of 1200"):
         compared.deviation(got, want, 1e-2)
+
+
+def test_a_nan_in_the_place_of_a_number_is_no_small_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reference has a NaN elsewhere, so that their number is right."""
+    got, want = torch.ones(100), torch.ones(100)
+    want[50] = got[3] = math.nan
+    for size in (2**25, 16):
+        monkeypatch.setattr(pieces, "PIECE", size)
+        assert math.isnan(deviation(got, want, 1e-2).error)
+    assert agreement._difference(got, want, None)
 
 
 @pytest.mark.parametrize("shape", [(), (0,), (3, 0), *SHAPES])

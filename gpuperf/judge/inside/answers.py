@@ -77,10 +77,9 @@ class Answers:
 
     def answer(self, request: Any) -> Any:
         """Serve *request* and return the reply. Raises: GpuperfError, and what a task raises."""
-        try:
-            return self._serve(request)
-        finally:
-            self._give_back()
+        reply = self._serve(request)
+        self._give_back()
+        return reply
 
     def _serve(self, request: Any) -> Any:
         if isinstance(request, Load):

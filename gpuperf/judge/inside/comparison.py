@@ -49,7 +49,10 @@ def answer_of(problem: Problem, arguments: Sequence[Any], harsh: bool = False) -
     exact, wide = own, False
     if problem.exact is not None:
         try:
-            exact = _kept(problem.exact(*arguments), arguments)
+            results = tensors_of(problem.exact(*arguments))
+            # Nothing is computed by it again before the comparison, unless the values are harsh.
+            held = not harsh and _is_alone(results, arguments)
+            exact = list(results) if held else [tensor.clone() for tensor in results]
         except torch.OutOfMemoryError:
             raise
         except (RuntimeError, TypeError, ValueError):
@@ -60,23 +63,21 @@ def answer_of(problem: Problem, arguments: Sequence[Any], harsh: bool = False) -
     if not wide or not harsh or problem.exact is None:
         return Answer(exact if wide else own, own, wide, harsh=harsh)
     near = [_moved(argument) for argument in arguments]
-    return Answer(exact, own, wide, _kept(problem.exact(*near), near), harsh)
+    return Answer(exact, own, wide, [t.clone() for t in tensors_of(problem.exact(*near))], harsh)
 
 
 def own_of(problem: Problem, arguments: Sequence[Any]) -> list[torch.Tensor]:
     """Return the results of the reference in its own dtype, in memory of their own."""
-    return _kept(problem.call(*arguments), arguments)
+    return [tensor.clone() for tensor in tensors_of(problem.call(*arguments))]
 
 
-def _kept(results: Any, arguments: Sequence[Any]) -> list[torch.Tensor]:
-    """Return the tensors of *results*: copies, but for a large one outside of the *arguments*."""
-    tensors = tensors_of(results)
+def _is_alone(results: Sequence[torch.Tensor], arguments: Sequence[Any]) -> bool:
+    """Return whether *results* are one large tensor, in memory of its own."""
     given: list[torch.Tensor] = []
     take_apart(list(arguments), given)
-    alone = len(tensors) == 1 and not any(share_memory(tensors[0], each) for each in given)
-    if alone and is_large(tensors[0]):
-        return list(tensors)
-    return [tensor.clone() for tensor in tensors]
+    if len(results) != 1 or not is_large(results[0]):
+        return False
+    return not any(share_memory(results[0], each) for each in given)
 
 
 def _moved(value: Any) -> Any:
@@ -88,6 +89,8 @@ def _moved(value: Any) -> Any:
     unit = UNIT_ROUNDOFF.get(dtype_name(value.dtype) or "", 0.0)
     generator = torch.Generator(value.device).manual_seed(1)
     moved = value.to(torch.float64, copy=True)
+    if not value.dim():
+        return moved * (1 + NEAR * unit)
     for part in parts(value):
         shape = moved[part].shape
         signs = torch.randint(2, shape, generator=generator, device=value.device) * 2.0 - 1.0
