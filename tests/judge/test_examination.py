@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
+import torch.nn.functional as F
 
+from gpuperf.judge.inside.answers import _operations, _rounds_to_tf32
 from gpuperf.judge.inside.comparison import _moved, answer_of, compare
 from gpuperf.judge.inside.examine import allowed_kinds, unfair_ways
+from gpuperf.judge.inside.layout import take_apart
 from gpuperf.judge.inside.problem import Problem
 from gpuperf.measure import pieces
+from gpuperf.measure.deviation import WrongResult
 
 COUNT = 600
 
@@ -77,3 +82,35 @@ def test_scalars_and_vectors_are_moved_alike() -> None:
         off = (_moved(value) - 60.0).abs() / 60.0
         assert off.max().item() == pytest.approx(8 * 2.0**-24, rel=1e-6)
     assert _moved(torch.tensor([3])).tolist() == [3]
+
+
+@pytest.mark.parametrize("tf32", [True, False])
+def test_a_convolution_may_round_to_tf32_where_torch_lets_it(
+    tf32: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of which the reference's own error shows nothing here: it was computed in fp32."""
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", tf32)
+    torch.manual_seed(5)
+    x, w = torch.randn(2, 8, 12, 12), torch.randn(4, 8, 3, 3)
+    problem = Problem(lambda seed: [x, w], F.conv2d, lambda x, w: F.conv2d(x.double(), w.double()))
+    counts = _operations(problem, [x, w], take_apart([x, w], []))
+    assert sum(counts.values()) == 2 * 2 * 4 * 8 * 9 * 100
+    problem = replace(problem, tf32=_rounds_to_tf32(counts))
+    assert problem.tf32 == tf32
+    shorter = [(t.view(torch.int32) & ~0x1FFF).view(torch.float32) for t in (x, w)]
+    result = F.conv2d(*shorter)
+    answer = answer_of(problem, [x, w])
+    if tf32:
+        compare(problem, [x, w], [result], answer)
+    else:
+        with pytest.raises(WrongResult, match="is off by"):
+            compare(problem, [x, w], [result], answer)
+    halves = F.conv2d(x.bfloat16(), w.bfloat16()).float()
+    with pytest.raises(WrongResult, match="is off by"):
+        compare(problem, [x, w], [halves], answer)
+
+
+def test_a_product_may_not_round_to_tf32_by_default() -> None:
+    a = torch.randn(8, 8)
+    problem = Problem(lambda seed: [a], lambda a: a @ a)
+    assert not _rounds_to_tf32(_operations(problem, [a], take_apart([a], [])))

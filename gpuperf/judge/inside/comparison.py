@@ -132,7 +132,7 @@ def _compare_one(
     if problem.relative or problem.absolute:
         return _by_declared(problem, got, want)
     granted = (GRANTED * row_errors(own, want)).maximum(row_errors(near, want))
-    check = deviation(got, want, allowed_of(got.dtype), granted)
+    check = deviation(got, want, allowed_of(got.dtype, problem.tf32), granted)
     if not check.error <= check.tolerance:
         raise WrongResult(f"is off by {check.error:.3g} of the values' size, {_over(check)}")
     if not check.rms <= check.rms_tolerance:
@@ -158,11 +158,14 @@ def _by_declared(problem: Problem, got: torch.Tensor, want: torch.Tensor) -> tup
     return worst, 1.0
 
 
-def allowed_of(dtype: torch.dtype) -> float:
-    """Return the relative error allowed to an element of *dtype*. Raises: WrongResult."""
+def allowed_of(dtype: torch.dtype, tf32: bool = False) -> float:
+    """Return the relative error allowed to an element of *dtype*, whose products of fp32 may round
+    to TF32 with *tf32*. Raises: WrongResult."""
     name = dtype_name(dtype)
     if name is None:
         raise WrongResult(f"has the dtype {dtype}, for which no tolerance is known")
+    if tf32 and name == "fp32":
+        return ROUNDINGS * UNIT_ROUNDOFF["tf32"]
     return ROUNDINGS * UNIT_ROUNDOFF[name] + (APPROXIMATE if name == "fp32" else 0.0)
 
 
