@@ -150,8 +150,8 @@ def main() -> None:
     loss = train(options, device)
     if dist.get_rank() == 0:
         print(f"loss {loss:.3f}")
-    # With gloo one process in ten ended by SIGABRT where its blocks, which are parts of cycles, still
-    # held the group, or another rank still communicated.
+    # With gloo one process in ten ended by SIGABRT where its blocks, which are parts of cycles,
+    # still held the group, or another rank still communicated.
     gc.collect()
     dist.barrier()
     dist.destroy_process_group()
