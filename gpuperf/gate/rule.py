@@ -83,9 +83,9 @@ class Rule:
     a case is up to 1 / `screen_level` too small.
 
     A case that looks slower is confirmed, unless the same pairs show that it is within the margin.
-    After each quarter of the confirming pairs a case that they show to be within it needs no more,
-    which makes unchanged code red less often; and neither does one that they show to be slower, at
-    a level that is a part of the whole.
+    After each quarter of the confirming pairs a case is done if they show that it is within the
+    margin, which makes unchanged code red less often. From `DECISIVE` pairs on it is also done if
+    they show that it is slower, at `LOOK_LEVEL` of the level.
     """
 
     screen_pairs: int = 6

@@ -172,13 +172,7 @@ class PairRunner:
     ) -> None:
         with ExitStack() as stack:
             supervisor = Supervisor(launcher, self.device, self.deadline_s, self.listen)
-            stack.enter_context(supervisor)
-            try:
-                opened = supervisor.open()
-            except CannotMeasure:  # the device may be for one process at a time
-                self._ending.close()
-                supervisor.renew()
-                opened = supervisor.open()
+            opened = stack.enter_context(supervisor).open()
             self._ending.close()  # before this process measures
             self._refuse_other(opened)
             order = shuffled(cases, self.seed, index)

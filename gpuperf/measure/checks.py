@@ -42,7 +42,7 @@ import torch
 
 from gpuperf.errors import WorkloadError
 from gpuperf.measure.deviation import UNIT_ROUNDOFF, WrongResult, check_product, deviation
-from gpuperf.measure.pieces import largest_error, squares
+from gpuperf.measure.pieces import largest_error, mean_square
 from gpuperf.measure.result_shape import tensors_of, whole_reference
 from gpuperf.model.record import Check
 from gpuperf.model.workload import Implementation, Point, Workload
@@ -353,7 +353,7 @@ def differ_much(before: Sequence[torch.Tensor], after: Sequence[torch.Tensor]) -
     for a, b in zip(before, after, strict=False):
         if a.shape != b.shape:
             return True
-        if a.numel() and largest_error(a, b) > UNSTEADY * math.sqrt(squares(a)):
+        if a.numel() and largest_error(a, b) > UNSTEADY * math.sqrt(mean_square(a)):
             return True
     return False
 

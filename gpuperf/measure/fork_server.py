@@ -37,7 +37,8 @@ from gpuperf.model.protocol import Fork, Forked, Ready
 # Packages that most workloads import; the names of our kernels' packages are those of `Finder`.
 LIBRARIES = ("triton.language", "triton.experimental.gluon", "numpy")
 MEASURING = ("cuda.bindings.driver", "cuda.bindings.nvrtc")  # imported to measure on a GPU
-TRITON_KEYS = ("triton.runtime.cache", "triton.compiler.compiler")  # of Triton from 3.5 on, before
+# Modules that define `triton_key`: the first since Triton 3.5, the second before.
+TRITON_KEYS = ("triton.runtime.cache", "triton.compiler.compiler")
 KERNELS = "gpuperf.kernels"
 DEVICES = ("/dev/nvidia", "/dev/kfd", "/dev/dri", "/dev/dxg")  # open in a process that uses a GPU
 ALIVE_S = 1.0  # seconds between two checks that the launcher lives

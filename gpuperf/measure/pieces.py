@@ -70,7 +70,7 @@ def largest_error(first: torch.Tensor, second: torch.Tensor) -> float:
     )
 
 
-def squares(tensor: torch.Tensor) -> float:
+def mean_square(tensor: torch.Tensor) -> float:
     """Return the mean square of the elements that are no NaN; 0.0 if there is none."""
     parts = [
         (a[known := ~a.isnan()].square().sum(), known.sum()) for _, a, _ in pairs(tensor, tensor)

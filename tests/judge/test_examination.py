@@ -88,7 +88,7 @@ def test_scalars_and_vectors_are_moved_alike() -> None:
 def test_a_convolution_may_round_to_tf32_where_torch_lets_it(
     tf32: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of which the reference's own error shows nothing here: it was computed in fp32."""
+    """The reference is computed in fp32 here, so that its own error grants nothing."""
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", tf32)
     torch.manual_seed(5)
     x, w = torch.randn(2, 8, 12, 12), torch.randn(4, 8, 3, 3)

@@ -11,7 +11,7 @@ import torch
 from gpuperf.measure import agreement, pieces
 from gpuperf.measure import deviation as compared
 from gpuperf.measure.deviation import WrongResult, deviation
-from gpuperf.measure.pieces import largest_error, row_errors, squares
+from gpuperf.measure.pieces import largest_error, mean_square, row_errors
 
 SHAPES = ((7,), (1000,), (30, 40), (5, 6, 70), (3, 4, 5, 16), (1, 300), (1, 1, 1000), (200, 1))
 
@@ -73,7 +73,7 @@ def test_errors_of_rows_and_of_all(shape: tuple[int, ...], monkeypatch: pytest.M
     assert torch.equal(row_errors(got, want), rows)
     assert largest_error(got, want) == (float(off.max()) if off.numel() else 0.0)
     expected = float(got.double().square().mean()) if got.numel() else 0.0
-    assert squares(got) == pytest.approx(expected)
+    assert mean_square(got) == pytest.approx(expected)
 
 
 def test_what_is_infinite_on_one_side_alone_is_the_largest_error_and_no_error_of_a_row() -> None:
