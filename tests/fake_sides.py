@@ -66,6 +66,7 @@ class FakeSide:
     modules: Mapping[str, str] = field(default_factory=dict)
     seed: int = 0
     processes: int = 0
+    asked: list[tuple[int, Measure]] = field(default_factory=list)
 
     def start(self) -> FakeWorker:
         self.processes += 1
@@ -93,6 +94,7 @@ class FakeWorker:
         if isinstance(message, Runnable):
             return RunnableCases(tuple(i for i, c in enumerate(message.cases) if self.runs(c)))
         assert isinstance(message, Measure)
+        self.side.asked.append((self.number, message))
         return Measured(self.side.change(self.record(message), self.number))
 
     def runs(self, case: Case) -> bool:

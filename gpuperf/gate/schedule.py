@@ -142,7 +142,7 @@ class PairRunner:
             self._standby = Standby(self.launchers, turns, self.ahead)
         for label in order_of(self.seed, index):
             launcher, keep = self._standby.take(label), partial(self.keep, label)
-            self._process(launcher, label, run[label], cases[label], keep, index)
+            self._process(launcher, label, run[label], cases[label], keep, index, brief=True)
 
     def close(self) -> None:
         """End the last process, and the workers that were started before their turn."""
@@ -169,9 +169,11 @@ class PairRunner:
         keep: Callable[[Record], None],
         index: int = 0,
         counting: Counting = "off",
+        brief: bool = False,
     ) -> None:
         with ExitStack() as stack:
             supervisor = Supervisor(launcher, self.device, self.deadline_s, self.listen)
+            supervisor.brief = brief
             opened = stack.enter_context(supervisor).open()
             self._ending.close()  # before this process measures
             self._refuse_other(opened)

@@ -66,7 +66,7 @@ class Bench:
     `report(phase, samples)` is called with the present phase and its number of samples so far,
     `on_timed` with the timed record before its hardware counters are read. Of the counters of
     kernels only those of the *quantity* are read, if there is one; *energy* measures joules. With
-    *hot* a call whose data fit in the L2 is also timed with a hot cache.
+    *brief* a call is timed as the contract asks, and neither with a hot cache nor by the wall.
     """
 
     device: Device
@@ -79,7 +79,7 @@ class Bench:
     forecast: Forecast = field(default_factory=Forecast)
     quantity: str = ""
     energy: EnergyMeter | None = None
-    hot: bool = True
+    brief: bool = False
     _partial: Record = field(init=False)  # the record so far, which is returned if the case fails
     _reported: float = field(default=0.0, init=False)
     _read: float = field(default=0.0, init=False)
@@ -178,6 +178,8 @@ class Bench:
         stopwatch = self.stopwatch.with_hooks(
             self._watch, self._on_sample(verifier), verifier.spot_checks.wrap
         )
+        if self.brief:
+            stopwatch = replace(stopwatch, wall=None)
         timing = stopwatch.take(call, contract, warm.call_s, self._wants_hot(memory))
         telemetry = self.meter.summary()
         refuse_fallback(implementation, timing)
@@ -293,7 +295,7 @@ class Bench:
         return rotation, caveats
 
     def _wants_hot(self, memory: Memory) -> bool:
-        l2 = self.device.facts.l2_bytes if self.hot else None
+        l2 = None if self.brief else self.device.facts.l2_bytes
         return l2 is not None and memory.inputs_bytes + memory.output_bytes <= l2
 
     def _timed(self, function: Callable[[], Any]) -> tuple[float, Any]:
@@ -347,7 +349,7 @@ class Bench:
             self.meter.read()
 
     def _launched(self, call: Call, timing: Timing) -> Timing:
-        if not timing.launches:
+        if self.brief or not timing.launches:
             return timing
 
         def run() -> None:

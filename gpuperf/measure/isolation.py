@@ -188,9 +188,10 @@ def _modes() -> tuple[bool, int, int]:
 def _children() -> set[int]:
     """Return the pids of this process's children, zombies included, without torch's compilers."""
     children = set()
-    for file in Path("/proc/self/task").glob("*/children"):
-        with contextlib.suppress(OSError):  # the thread has ended
-            children |= {int(pid) for pid in file.read_text().split()}
+    with contextlib.suppress(OSError):  # there is no /proc
+        for thread in Path("/proc/self/task").iterdir():
+            with contextlib.suppress(OSError):  # the thread has ended
+                children |= {int(pid) for pid in (thread / "children").read_text().split()}
     return {pid for pid in children if COMPILERS not in _command(pid)}
 
 

@@ -183,7 +183,7 @@ class Worker:
             self._forecast,
             request.quantity,
             self._energy_meter() if request.energy else None,
-            request.hot,
+            request.brief,
         )
         isolation.begin(fresh_timer=fresh)
         try:

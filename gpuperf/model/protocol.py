@@ -74,7 +74,7 @@ class Measure(msgspec.Struct, tag="measure", frozen=True):
 
     The device spins for *extra_s* seconds after each call, which is a slowdown of known size. Of
     the counters of kernels only those of the *quantity* are read, if there is one. With *energy*,
-    the energy of a call is measured too, and with *hot* its time with a hot cache.
+    the energy of a call is measured too. With *brief* only the time that the contract asks for is.
     """
 
     run: str
@@ -86,7 +86,7 @@ class Measure(msgspec.Struct, tag="measure", frozen=True):
     extra_s: float = 0.0
     quantity: str = ""
     energy: bool = False
-    hot: bool = True
+    brief: bool = False
 
 
 class Runnable(msgspec.Struct, tag="runnable", frozen=True):

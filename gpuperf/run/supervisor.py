@@ -102,7 +102,7 @@ class Supervisor:
         self._meanwhile: Callable[[], None] | None = meanwhile
         self._launcher, self._device, self.deadline_s = launcher, device, deadline_s
         self.listen = listen
-        self.hot = True  # whether cases with a cold cache are also timed with a hot one
+        self.brief = False  # whether only the times that contracts ask for are measured
         self.peaks: Peaks | None = None
         self.ceilings: Peaks | None = None
         self._worker: Connection | None = None
@@ -197,7 +197,7 @@ class Supervisor:
 
         Raises: CannotMeasure, UsageError for a case that cannot begin.
         """
-        more = (every, counting, extra_s, quantity, energy, self.hot)
+        more = (every, counting, extra_s, quantity, energy, self.brief)
         return self._record(Measure(run, case, contract, seed, *more))
 
     def time(self, request: Time) -> Record:

@@ -398,6 +398,16 @@ def test_each_pass_is_a_fresh_process(tmp_path: Path) -> None:
     assert head.processes == report.pairs + 2  # which is told apart from the one that describes
 
 
+def test_pairs_measure_what_is_judged_and_the_other_processes_all(tmp_path: Path) -> None:
+    head = FakeSide(seed=2, slower={"op1": 0.05})
+    run(tmp_path, head=head)
+    brief = {number: {m.brief for n, m in head.asked if n == number} for number, _ in head.asked}
+    first, *pairs, last = brief.values()
+    assert first == last == {False}, "the first and the one that seeks causes"
+    assert len(pairs) > Rule().screen_pairs
+    assert all(each == {True} for each in pairs)
+
+
 def test_the_suspicious_are_judged_on_their_own_pairs_alone(tmp_path: Path) -> None:
     report = run(tmp_path, head=FakeSide(seed=2, slower={"op1/torch[n=64": 0.03}))
     case = next(c for c in report.cases if c.judged.verdict == "REGRESSED")

@@ -8,7 +8,7 @@ from typing import get_args
 
 import pytest
 import torch
-from fake_bench import CONTRACT, CPU, FACTS, Build, FakeTimer, Inputs, measure
+from fake_bench import CONTRACT, CPU, FACTS, Build, FakeTimer, Inputs, make_bench, measure
 from gpuperf.kernels.stream import COPY
 
 from gpuperf.measure.bench import Bench
@@ -22,6 +22,7 @@ from gpuperf.measure.timers.window import Reading
 from gpuperf.measure.verify import SEED_VARIABLE
 from gpuperf.model.contract import Cache, Data, Fingerprint
 from gpuperf.model.record import Kernel, Record, TimerFacts
+from gpuperf.model.samples import Samples
 from gpuperf.model.workload import Case, Point
 
 
@@ -215,3 +216,17 @@ def test_a_case_needs_room_for_its_result_and_twice_its_inputs(
     monkeypatch.setattr(Device, "free_bytes", lambda _: 3 * 4000 - short)
     record = measure(COPY, n=1000, dtype="fp32")
     assert record.status == status, record.reason
+
+
+@pytest.mark.parametrize("brief", [False, True])
+def test_a_brief_measurement_has_the_time_of_the_contract_alone(brief: bool) -> None:
+    def wall(call: object, call_s: float) -> Samples:
+        return Samples((2e-3,) * 7)
+
+    bench = make_bench(FakeTimer(name="events"), replace(FACTS, l2_bytes=1 << 20))
+    bench = replace(bench, stopwatch=replace(bench.stopwatch, wall=wall), brief=brief)
+    contract = replace(CONTRACT, timer="events", cache="cold")
+    case = Case("copy", "torch", {"n": 1000, "dtype": "fp32"})
+    record = bench.measure(COPY, case, contract, "r", seed=5)
+    assert record.status == "ok"
+    assert record.times.keys() == ({"window"} if brief else {"window", "hot", "wall"})

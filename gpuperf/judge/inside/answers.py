@@ -80,7 +80,8 @@ class Answers:
     def answer(self, request: Any) -> Any:
         """Serve *request* and return the reply. Raises: GpuperfError, and what a task raises."""
         reply = self._serve(request)
-        self._give_back()
+        if not isinstance(request, Watch | Unwatch):  # the probe would be in the window
+            self._give_back()
         return reply
 
     def _serve(self, request: Any) -> Any:
@@ -117,7 +118,8 @@ class Answers:
         self._witness = Witness(self._device, l2_bytes)
         if self._device.type == "cuda":
             size = FLUSHED_L2_SIZES * (l2_bytes or LARGEST_L2)
-            self._flushed = torch.zeros(size, dtype=torch.uint8, device=self._device)
+            # A sum of whole numbers would first copy them to 64 bits each.
+            self._flushed = torch.zeros(size // 4, dtype=torch.float32, device=self._device)
         self._problem = problem = load_problem(
             request.task, request.case, request.seed, self._device
         )

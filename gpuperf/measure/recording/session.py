@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import mmap
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -175,7 +176,8 @@ class Recorder:
         return 0 if result else count.value
 
     def _requested(self, buffer: Any, size: Any, most_records: Any) -> None:
-        raw = (c_uint8 * BUFFER_BYTES)()
+        # Pages of a map cost nothing before CUPTI writes to them: ctypes would zero them all.
+        raw = (c_uint8 * BUFFER_BYTES).from_buffer(mmap.mmap(-1, BUFFER_BYTES))
         self._open[ctypes.addressof(raw)] = raw
         buffer[0] = ctypes.cast(raw, _Bytes)
         size[0], most_records[0] = BUFFER_BYTES, 0
