@@ -175,11 +175,9 @@ class Bench:
         self._refuse_long(record, warm.call_s, calls=1)
         memory = self._call_memory(memory, call, held, inputs)
         self.meter.summary()  # drops the readings from before the samples
-        stopwatch = self.stopwatch.with_hooks(
-            self._watch, self._on_sample(verifier), verifier.spot_checks.wrap
-        )
-        if self.brief:
-            stopwatch = replace(stopwatch, wall=None)
+        hooks = (self._watch, self._on_sample(verifier), verifier.spot_checks.wrap)
+        whole = self.stopwatch.with_hooks(*hooks)
+        stopwatch = replace(whole, wall=None) if self.brief else whole
         timing = stopwatch.take(call, contract, warm.call_s, self._wants_hot(memory))
         telemetry = self.meter.summary()
         refuse_fallback(implementation, timing)
