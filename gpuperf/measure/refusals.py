@@ -15,7 +15,7 @@ from gpuperf.measure.timers.activity import Trace
 from gpuperf.measure.timing import Timing
 from gpuperf.model.contract import Contract
 from gpuperf.model.cost import Cost
-from gpuperf.model.record import Memory, Status
+from gpuperf.model.record import Memory, Status, TimerFacts
 from gpuperf.model.timers import TIMERS
 from gpuperf.model.workload import Implementation, Point, Workload
 from gpuperf.units import format_time
@@ -91,8 +91,16 @@ def refuse_activity(contract: Contract) -> None:
         )
 
 
-def refuse_idle(queued_s: float) -> NoReturn:
-    """Raise NoTime for a call that took *queued_s* on the host and left the device idle."""
+def refuse_idle(queued_s: float, clock: TimerFacts | None = None) -> NoReturn:
+    """Raise NoTime for a call that took *queued_s* on the host and left the device idle, or that
+    took no longer than reading the host's *clock*."""
+    if clock is not None:
+        known = f"{format_time(clock.floor_s)} ± {format_time(clock.floor_uncertainty_s)}"
+        raise NoTime(
+            "no-work",
+            f"the call took no longer than reading the clock ({known})",
+            "do more work in a call, or measure it with a hot cache",
+        )
     if queued_s > HOST_BUSY_S:
         raise NoTime(
             "host-only",

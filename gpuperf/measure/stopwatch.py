@@ -172,7 +172,8 @@ class Stopwatch:
         def draw(count: int, idle_s: float) -> Sequence[Sample]:
             return [sample(idle_s) for _ in range(count)]
 
-        facts, windows = _facts(timer, trace), LAUNCH_PERIOD if periodic else 1
+        facts = _facts(timer, trace, contract.cache)
+        windows = LAUNCH_PERIOD if periodic else 1
         return take_samples(draw, contract, facts, rest, on_sample=self.on_sample, windows=windows)
 
     def _admitted(self, call: Call, contract: Contract) -> tuple[OpenTimer, list[Caveat]]:
@@ -291,9 +292,9 @@ class Stopwatch:
         self, call: Call, contract: Contract, rest: Rest, timer: OpenTimer, trace: Trace | None
     ) -> Timing:
         result = self.sample(call, contract, rest, timer, trace)
-        facts = _facts(timer, trace)
+        facts = _facts(timer, trace, contract.cache)
         if result.samples.median_s <= facts.floor_uncertainty_s + facts.tick_s:
-            refuse_idle(0.0)
+            refuse_idle(0.0, facts if TIMERS[timer.name].host else None)
         return Timing({"window": result.samples}, "window", result.stop, facts)
 
     def _hot(
@@ -348,8 +349,8 @@ def open_stopwatch(name: TimerName, device: torch.device) -> Stopwatch:
     )
 
 
-def _facts(timer: OpenTimer, trace: Trace | None) -> TimerFacts:
-    return timer.facts if trace is None else timer.facts_of(trace)
+def _facts(timer: OpenTimer, trace: Trace | None, cache: Cache) -> TimerFacts:
+    return timer.facts_in(cache) if trace is None else timer.facts_of(trace)
 
 
 def _unrecorded(seconds: float) -> Caveat:

@@ -62,6 +62,10 @@ class OpenTimer:
         """
         return self.sample(call, idle_s, cache)
 
+    def facts_in(self, cache: Cache) -> TimerFacts:
+        """Return `facts`, with the floor in this state of the caches if the floor differs."""
+        return self.facts
+
     def facts_of(self, trace: Trace) -> TimerFacts:
         """Return `facts`, with the floor of the call in *trace* if the floor differs by call."""
         return self.facts

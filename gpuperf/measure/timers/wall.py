@@ -14,7 +14,12 @@ from gpuperf.measure.timers.timer import Call, OpenTimer, Sample, do_nothing
 from gpuperf.model.contract import Cache, TimerName
 from gpuperf.model.record import TimerFacts
 
-COLD = 15  # samples with a cold cache, as each flush takes tens of milliseconds
+HOT = 200  # readings of the clock with a hot cache
+OTHER_FUNCTION = 0.1  # of a hot reading, by which the call of another empty function differs
+COLD = 9  # the same with a cold one, as each flush takes up to a tenth of a second
+# Bytes that flush a cache: four times a small one, and twice one of more than 64 MiB. A virtual
+# machine reports the whole cache of its host, of which it has a share.
+FLUSHED, LEAST_FLUSHED = 2, 4 * (64 << 20)
 
 
 class WallTimer(OpenTimer):
@@ -29,12 +34,14 @@ class WallTimer(OpenTimer):
             if self._gpu
             else last_level_cache_bytes()
         )
-        self._flush = torch.zeros(4 * max(cache, 4 << 20) // 8, dtype=torch.int64, device=device)
+        size = max(FLUSHED * cache, min(4 * max(cache, 4 << 20), LEAST_FLUSHED))
+        self._flush = torch.zeros(size // 8, dtype=torch.int64, device=device)
         self.facts = TimerFacts()
-        # Reading the clock takes longer with cold caches. How much of that time is part of a
-        # sample is unknown, so the floor is the mean of the hot and the cold reading, and its
+        # Reading the clock takes longer with cold caches. How much of that time is part of a cold
+        # sample is unknown, so its floor is the mean of the hot and the cold reading, and its
         # uncertainty covers both.
-        hot = statistics.median(self.sample(do_nothing, 0.0, "hot").time_s for _ in range(200))
+        read = sorted(self.sample(do_nothing, 0.0, "hot").time_s for _ in range(HOT))
+        hot = read[HOT // 2]
         cold = statistics.median(self.sample(do_nothing, 0.0, "cold").time_s for _ in range(COLD))
         floor = TimerFacts(
             floor_s=(hot + cold) / 2,
@@ -45,6 +52,11 @@ class WallTimer(OpenTimer):
         one = torch.zeros(1, dtype=torch.float32, device=device)
         least = statistics.median(self.sample(one.zero_, 0.0, "cold").time_s for _ in range(COLD))
         self.facts = replace(floor, empty_call_s=max(least - floor.floor_s, 0.0))
+        spread_s = max((read[3 * HOT // 4] - read[HOT // 4]) / 2, OTHER_FUNCTION * hot)
+        self._hot = replace(self.facts, floor_s=hot, floor_uncertainty_s=spread_s)
+
+    def facts_in(self, cache: Cache) -> TimerFacts:
+        return self.facts if cache in ("cold", "cold-dirty") else self._hot
 
     def prepare(self, idle_s: float, cache: Cache) -> None:
         """Idle for *idle_s*, bring the caches into the state *cache*, and wait for the device."""
