@@ -40,6 +40,8 @@ class GpuperfError(Exception):
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message)
         self.hint = hint
+        if hint:
+            self.add_note(f"hint: {hint}")  # for tracebacks, of a notebook say
 
 
 class UsageError(GpuperfError):

@@ -27,6 +27,7 @@ SI_FACTOR = {unit: factor for units in UNITS.values() for unit, factor in units.
 
 # Bytes of one element; tf32 is stored as fp32.
 _ITEMSIZE = {"fp64": 8, "fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "int8": 1, "int32": 4}
+DTYPES = tuple(_ITEMSIZE)  # of the operands of an operation
 
 DTYPES = tuple(_ITEMSIZE)  # the dtypes of cases; inputs may also be indices and masks
 _INDEX_SIZE = {"int64": 8, "bool": 1}
@@ -195,9 +196,10 @@ UNKNOWN = 1e4  # percent above the median from which on an interval is meaningle
 
 def format_interval(median: float, low: float, high: float) -> str:
     """Format an interval: `±0.4 %`, or `−0.2/+0.9 %` if one side is much wider than the other, or
-    `unknown` if the upper end is more than a hundred times the median."""
+    `unknown` if the upper end is more than a hundred times the median. No time is below 0."""
     if median <= 0:
         return "±∞ %"
+    low = max(low, 0.0)
     below, above = (median - low) / median * 100, (high - median) / median * 100
     if above > UNKNOWN:
         return "unknown"

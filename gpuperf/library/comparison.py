@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -21,6 +22,7 @@ from gpuperf.roofline.processes import reduce_processes
 from gpuperf.roofline.speedup import Speedup, center, key_of, speedups
 from gpuperf.units import format_interval, format_number, format_time
 
+EXAMPLE = "compare({'eager': f, 'fused': g})"
 ROUNDS = 5  # in which each callable is measured once; the interval has 4 degrees of freedom
 MOST_ROUNDS = 1000
 
@@ -74,6 +76,8 @@ class Comparison:
             if name in self.speedups and name != self.baseline:
                 line += f"  {_times(self.speedups[name])}"
             lines.append(line)
+        for name, measurement in self.measurements.items():
+            lines += [f"{name:{width}}  {c.kind}: {c.message}" for c in measurement.record.caveats]
         where = f"{self.rounds} rounds of one process"
         where = f"{self.processes} fresh processes" if self.processes > 1 else where
         how = f"in {where}, over {self.baseline}"
@@ -115,8 +119,13 @@ def compare(
     A callable that raises has the status `error` with the reason, and the others are measured.
     Raises: UsageError, CannotMeasure; what the baseline raises.
     """
+    if not isinstance(calls, Mapping):
+        message = f"the callables are a {type(calls).__name__}, not a dict of them by name"
+        raise UsageError(message, EXAMPLE)
     if not calls:
-        raise UsageError("there is nothing to compare", "compare({'eager': f, 'fused': g})")
+        raise UsageError("there is nothing to compare", EXAMPLE)
+    if not isinstance(check, bool) and not 0 <= check < math.inf:
+        raise UsageError(f"check={check!r:.40} is no tolerance", "check=1e-3, or check=False")
     if not 2 <= rounds <= MOST_ROUNDS:
         raise UsageError(f"rounds={rounds} is not from 2 to {MOST_ROUNDS}", "rounds=5")
     if not 1 <= processes <= MOST_PROCESSES:
@@ -171,7 +180,7 @@ def _in_turns(
 ) -> Comparison:
     """Measure *calls* in this process, in rounds."""
     names = list(calls)
-    wrong = _wrong_results(calls, first, check)
+    wrong, unchecked = _wrong_results(calls, first, check)
     taken: dict[str, list[Measurement]] = {name: [] for name in names}
     for turn in range(rounds):
         for each in names if turn % 2 == 0 else reversed(names):
@@ -184,31 +193,42 @@ def _in_turns(
         else _joined(taken[each])
         for each in names
     }
+    measurements |= {each: _doubted(measurements[each], doubt) for each, doubt in unchecked.items()}
     speedups = {each: s for each in names if (s := _speedup(taken[first], taken[each], rounds))}
     return Comparison(measurements, first, rounds, speedups)
 
 
 def _wrong_results(
     calls: Mapping[str, Call], first: str, check: bool | float
-) -> dict[str, tuple[Status, str]]:
-    """Return the status and the reason of each callable whose result is not that of *first*."""
+) -> tuple[dict[str, tuple[Status, str]], dict[str, Caveat]]:
+    """Return the status and the reason of each callable whose result is not that of *first*, and
+    the callables whose results cannot be compared."""
     if check is False:
-        return {}
-    from gpuperf.measure.agreement import disagreement
+        return {}, {}
+    from gpuperf.measure.agreement import UNCHECKED, disagreement, has_tensors
     from gpuperf.measure.callables import status_of
 
     wanted = calls[first]()
     tolerance = None if check is True else float(check)
     wrong: dict[str, tuple[Status, str]] = {}
+    unchecked: dict[str, Caveat] = {}
     for name, call in calls.items():
         if name != first:
             try:
-                why = disagreement(call(), wanted, tolerance)
+                got = call()
+                why = disagreement(got, wanted, tolerance)
             except Exception as error:
                 wrong[name] = status_of(error)
             else:
                 wrong |= {name: ("wrong", f"the result {why}")} if why else {}
-    return wrong
+                if not why and not has_tensors(got):
+                    unchecked[name] = UNCHECKED
+    return wrong, unchecked
+
+
+def _doubted(measurement: Measurement, caveat: Caveat) -> Measurement:
+    record = measurement.record
+    return replace(measurement, record=replace(record, caveats=(*record.caveats, caveat)))
 
 
 def _joined(rounds: Sequence[Measurement]) -> Measurement:

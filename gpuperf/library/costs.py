@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import get_args
 
-from gpuperf.errors import UsageError
+from gpuperf.errors import SYNONYMS, UnknownName, UsageError
 from gpuperf.model.cost import Bytes, Cost, FlopKind, Flops
+from gpuperf.units import DTYPES
 
 COUNT_HINT = 'for example flops=gpuperf.Flops(2 * n, "elementwise", "fp32")'
 
@@ -45,11 +46,20 @@ def _flops(flops: float | Flops | Sequence[Flops] | None, dtype: str) -> tuple[F
             raise UsageError(
                 f"flops={flops} does not say in which dtype", "add dtype='bf16', or give Flops"
             )
-        return (Flops(_count("flops", given[0]), "matmul", dtype),)
+        return (Flops(_count("flops", given[0]), "matmul", _known(dtype)),)
     for one in given:
         if not isinstance(one, Flops) or one.kind not in get_args(FlopKind):
             raise UsageError(f"flops has {one!r:.80}, which is not a gpuperf.Flops", COUNT_HINT)
     return given  # type: ignore[return-value]
+
+
+def _known(dtype: str) -> str:
+    """Return gpuperf's name of *dtype*, which may be torch's. Raises: UnknownName."""
+    name = str(dtype).removeprefix("torch.")
+    name = SYNONYMS.get(name, name)
+    if name not in DTYPES:
+        raise UnknownName("dtype", name, DTYPES)
+    return name
 
 
 def _count(name: str, value: float) -> int:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack, overload
 
 from gpuperf.errors import GpuperfError, UnknownName, UsageError
 from gpuperf.library.costs import cost_of
@@ -102,8 +104,9 @@ def contract_of(facts: DeviceFacts, given: Conditions) -> tuple[Contract, Counti
     """Return the contract of callables on a device, and what is counted. Raises: UsageError."""
     cache = given.get("cache")
     precision, budget_s = given.get("precision", PRECISION), given.get("budget_s", BUDGET_S)
-    if not (precision > 0 and budget_s > 0):
-        raise UsageError("precision and budget_s must be above 0", "for example precision=0.01")
+    for name, value in (("precision", precision), ("budget_s", budget_s)):
+        if not isinstance(value, int | float) or not 0 < value < math.inf:
+            raise UsageError(f"{name}={value!r:.40} is not a number above 0", f"{name}=0.5")
     usual: TimerName | None = "auto" if "auto" in timer_names(facts.kind) else None
     contract = default_contract(facts, given.get("timer", usual), precision, budget_s)
     if cache not in (None, "cold", "cold-dirty", "hot"):
@@ -127,6 +130,7 @@ def case_of(
     return Case(op, implementation, dict(point or {}), source="")
 
 
+@overload
 def measure(
     fn: Call,
     *,
@@ -136,11 +140,37 @@ def measure(
     dtype: str = "",
     name: str = "",
     **conditions: Unpack[Conditions],
-) -> Measurement:
+) -> Measurement: ...
+
+
+@overload
+def measure(
+    fn: None = None,
+    *,
+    cost: Cost | None = None,
+    flops: float | Flops | Sequence[Flops] | None = None,
+    bytes: float | Bytes | None = None,
+    dtype: str = "",
+    name: str = "",
+    **conditions: Unpack[Conditions],
+) -> Callable[[Call], Measurement]: ...
+
+
+def measure(
+    fn: Call | None = None,
+    *,
+    cost: Cost | None = None,
+    flops: float | Flops | Sequence[Flops] | None = None,
+    bytes: float | Bytes | None = None,
+    dtype: str = "",
+    name: str = "",
+    **conditions: Unpack[Conditions],
+) -> Measurement | Callable[[Call], Measurement]:
     """Measure how long a call of *fn* takes, on tensors that exist, in this process.
 
     *fn* takes no arguments: `gpuperf.measure(lambda: torch.softmax(x, -1))`. Return its
-    `Measurement`, which as a decorator, `@gpuperf.measure`, takes the place of the function.
+    `Measurement`, which as a decorator, `@gpuperf.measure` or `@gpuperf.measure(budget_s=1)`, takes
+    the place of the function. There is no `with` form: the code of a block cannot be run again.
 
     *cost* is what one call needs, or *flops* and *bytes* are: a number of FLOPs of a matrix product
     in *dtype*, or `Flops`; the bytes read from DRAM and written to it, or `Bytes`. With any of them
@@ -160,6 +190,8 @@ def measure(
     says why; UsageError, CannotMeasure; what *fn* raises.
     """
     counted = cost_of(cost, flops, bytes, dtype)
+    if fn is None:
+        return partial(measure, cost=counted, name=name, **conditions)
     chosen = settings(conditions, [fn])
     measurement = chosen.measure(fn, case_of(name or name_of(fn)), counted)
     if measurement.record.samples is None or measurement.record.status != "ok":

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import html
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
-from gpuperf.errors import CannotMeasure
+from gpuperf.errors import CannotMeasure, UsageError
 from gpuperf.library.run import Run
 from gpuperf.model.peaks import Peaks
 from gpuperf.model.protocol import Opened
@@ -30,11 +31,18 @@ from gpuperf.units import (
 MOST_KERNELS = 4  # named when a measurement is printed
 
 
+def in_python(hint: str) -> str:
+    """Return a *hint* for the command line with the arguments of `measure` for its options."""
+    named = re.sub(r"--(timer|cache|device) ([a-z]+(?::\d+)?)\b", r"\1='\2'", hint)
+    return re.sub(r"--budget\b", "budget_s", re.sub(r"--(timer|cache|device)\b", r"\1", named))
+
+
 class NotMeasured(CannotMeasure):
     """A callable got no time; `record` holds its status, reason and hint."""
 
     def __init__(self, record: Record) -> None:
-        super().__init__(f"{record.case.op}: {record.status}: {record.reason}", record.hint)
+        hint = in_python(record.hint)
+        super().__init__(f"{record.case.op}: {record.status}: {record.reason}", hint)
         self.record = record
 
 
@@ -65,8 +73,9 @@ class Measurement:
 
     @property
     def interval_s(self) -> tuple[float, float]:
-        """95 % interval of the median within this process. Raises: NotMeasured."""
-        return self.samples.interval_s
+        """95 % interval of the median within this process, from 0 on. Raises: NotMeasured."""
+        low, high = self.samples.interval_s
+        return max(low, 0.0), high
 
     @property
     def kernels(self) -> tuple[Kernel, ...]:
@@ -111,7 +120,7 @@ class Measurement:
         if samples is None or record.status != "ok":  # an impossible time is kept, and not shown
             yield f"{record.case.op}: {record.status}: {record.reason}"
             if record.hint:
-                yield f"  hint: {record.hint}"
+                yield f"  hint: {in_python(record.hint)}"
             return
         low, high = samples.interval_s
         interval = format_interval(samples.median_s, low, high)
@@ -190,6 +199,8 @@ def path_of(path: str | Path) -> Path:
 def save_run(run: Run, path: str | Path) -> Path:
     """Write *run* to *path*, with the suffix `.jsonl`. Return the path. Raises: UsageError."""
     target = path_of(path)
+    if target.exists():
+        raise UsageError(f"{target} exists", "choose another path, or delete the file")
     with RunWriter(target, fresh=True) as writer:
         writer.header(run.header)
         for record in run.records:

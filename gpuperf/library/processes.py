@@ -85,6 +85,10 @@ def measure_in_processes(
         )
     refuse_unknown(conditions)
     targets = {each: target_of(each, call) for each, call in calls.items()}
+    for each, target in targets.items():
+        source = target.rpartition(":")[0]
+        if source.endswith(".py") and not Path(source).is_file():
+            raise UsageError(f"{each!r}: there is no file {source}", HINT)
     device = _device(conditions)
     tolerance = None if isinstance(check, bool) else float(check)
     taken: list[Measurement] = []

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -115,9 +116,13 @@ def sweep(
     points = [dict(zip(values, at, strict=True)) for at in itertools.product(*values.values())]
     if not 0 < len(points) <= MOST_CASES:
         raise UsageError(f"{len(points)} points are not from 1 to {MOST_CASES}", "narrow a range")
+    _refuse_other_arguments(make, points[0], "make")
+    if cost is not None:
+        _refuse_other_arguments(cost, points[0], "cost")
     given = {"cache": cache, "timer": timer, "device": device}
     conditions = {key: value for key, value in given.items() if value is not None}
-    chosen = settings(Conditions(**conditions, precision=precision, budget_s=budget_s))  # type: ignore[typeddict-item]
+    calls = _calls_on_gpus(make, points[0]) if device is None else ()
+    chosen = settings(Conditions(**conditions, precision=precision, budget_s=budget_s), calls)  # type: ignore[typeddict-item]
     named = name or name_of(make)
     needs = [cost(**point) if cost else None for point in points]
     cases = [case_of(named, point=point) for point in points]
@@ -133,6 +138,28 @@ def sweep(
                     writer.header(header)
                 writer.record(replace(taken.record, run=header.run))
     return Sweep(tuple(measurements), tuple(values))
+
+
+def _calls_on_gpus(make: Callable[..., Call], point: Mapping[str, Value]) -> Iterator[Call]:
+    """Yield the callable of *point*, whose tensors say which of several GPUs it uses."""
+    from gpuperf.measure.callables import has_several_gpus
+
+    if has_several_gpus():
+        with suppress(Exception):  # it is reported when the point is measured
+            yield make(**point)
+
+
+def _refuse_other_arguments(
+    function: Callable[..., object], point: Mapping[str, Value], name: str
+) -> None:
+    """Raise UsageError if *function*, called *name*, cannot be called with the axes."""
+    try:
+        inspect.signature(function).bind(**point)
+    except TypeError as error:
+        message = f"{name} is called with {', '.join(point)}: {error}"
+        raise UsageError(message, "name its arguments like the axes") from None
+    except ValueError:  # it has no signature that Python knows
+        return
 
 
 def _values(axis: str, sizes: Sizes) -> tuple[Value, ...]:

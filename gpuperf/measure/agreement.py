@@ -9,10 +9,16 @@ import torch
 from gpuperf.measure.checks import dtype_name
 from gpuperf.measure.deviation import UNIT_ROUNDOFF, WrongResult, deviation
 from gpuperf.measure.result_shape import tensors_of
+from gpuperf.model.record import Caveat
 
 # How far apart two results may be, in roundings: in a short dtype both round their last few
 # operations; a sum in fp32 or fp64 of 65,536 terms in another order differs by the root of that.
 ROUNDINGS, SHORT_ROUNDINGS = 256, 8
+UNCHECKED = Caveat(
+    "unchecked",
+    "its result was not compared with that of the baseline: it returns no tensor",
+    "let it return what it computes",
+)
 SHORT = ("fp16", "bf16", "fp8")
 
 
@@ -34,6 +40,15 @@ def disagreement(got: Any, wanted: Any, tolerance: float | None = None) -> str:
         if why := _difference(one.detach(), other.detach(), tolerance):
             return why
     return ""
+
+
+def has_tensors(result: Any) -> bool:
+    """Return whether *result* is or holds tensors, which `disagreement` compares."""
+    try:
+        tensors_of(result)
+    except WrongResult:
+        return False
+    return True
 
 
 def _difference(got: torch.Tensor, wanted: torch.Tensor, tolerance: float | None) -> str:

@@ -136,6 +136,11 @@ def tensors_held_by(call: Callable[..., Any]) -> dict[str, torch.Tensor]:
     return {name: value for name, value in held.items() if isinstance(value, torch.Tensor)}
 
 
+def has_several_gpus() -> bool:
+    """Return whether the tensors of a callable could be on one of several GPUs."""
+    return bool(torch.cuda.device_count() > 1)
+
+
 def gpu_of(calls: Iterable[Callable[..., Any]]) -> str | None:
     """Return the GPU of the tensors that *calls* use, as far as that shows; None if they use none
     on a GPU, or tensors of several."""

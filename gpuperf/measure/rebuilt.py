@@ -9,12 +9,12 @@ from types import ModuleType
 from typing import Any
 
 from gpuperf.errors import GpuperfError, UnknownName, UsageError
-from gpuperf.measure.agreement import disagreement
+from gpuperf.measure.agreement import UNCHECKED, disagreement, has_tensors
 from gpuperf.measure.callables import CallableBench, status_of
 from gpuperf.measure.registry import load_module
 from gpuperf.measure.timers.timer import Call
 from gpuperf.model.protocol import Time
-from gpuperf.model.record import Record
+from gpuperf.model.record import Caveat, Record
 
 
 def time_target(bench: CallableBench, request: Time) -> Record:
@@ -25,14 +25,18 @@ def time_target(bench: CallableBench, request: Time) -> Record:
     refused = functools.partial(
         Record, request.run, request.case, request.contract, fingerprint=bench.fingerprint
     )
+    doubts: tuple[Caveat, ...] = ()
     try:
         call = rebuild(request.target)
         if request.against:
             bench.report("check", 0)
-            if why := disagreement(call(), rebuild(request.against)(), request.tolerance):
+            got = call()
+            if why := disagreement(got, rebuild(request.against)(), request.tolerance):
                 return refused(status="wrong", reason=f"the result {why}")
+            doubts = () if has_tensors(got) else (UNCHECKED,)
+            del got
         record = bench.time(call, request.case, request.contract, request.cost)
-        return replace(record, run=request.run)
+        return replace(record, run=request.run, caveats=(*record.caveats, *doubts))
     except GpuperfError:
         raise
     except Exception as error:
@@ -48,7 +52,8 @@ def rebuild(target: str) -> Call:
     """
     source, _, name = target.rpartition(":")
     value: Any = _module(str(Path(source).resolve()) if source.endswith(".py") else source)
-    known = [each for each in vars(value) if not each.startswith("_")]
+    public = [(name, each) for name, each in vars(value).items() if not name.startswith("_")]
+    known = [name for name, each in public if callable(each)]
     for part in name.removesuffix("()").split("."):
         if not hasattr(value, part):
             raise UnknownName(f"function of {source}", part, known)

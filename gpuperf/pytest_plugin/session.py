@@ -91,26 +91,17 @@ class InTest:
 
         Raises: NotMeasured, UsageError, CannotMeasure; what *fn* raises.
         """
-        try:
-            counted = cost_of(cost, flops, bytes, dtype)
-            chosen = settings(conditions)
-            label = self._label(name)
-            made = Taken(
-                label,
-                self.node,
-                chosen.measure(fn, case_of(case_name(label)), counted),
-                self.budget,
-            )
-            self.taken.append(made)
-            self.keep(made)
-            record = made.measurement.record
-            if record.samples is None or record.status != "ok":
-                raise NotMeasured(record)
-        except GpuperfError as error:
-            if error.hint:
-                error.add_note(f"hint: {error.hint}")
-            raise
-        return made.measurement
+        counted = cost_of(cost, flops, bytes, dtype)
+        chosen = settings(conditions, [fn])
+        label = self._label(name)
+        measurement = chosen.measure(fn, case_of(case_name(label)), counted)
+        made = Taken(label, self.node, measurement, self.budget)
+        self.taken.append(made)
+        self.keep(made)
+        record = measurement.record
+        if record.samples is None or record.status != "ok":
+            raise NotMeasured(record)
+        return measurement
 
     def _label(self, name: str) -> str:
         """Return the test's node id, with *name*, and a number from the second of its kind on."""

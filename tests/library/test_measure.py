@@ -93,7 +93,7 @@ def test_it_is_a_run_file_as_of_the_command_line(
     assert path.name == "one.jsonl"
     assert run.records[0].times == product.record.times
     assert run.records[0].run == run.header.run
-    with pytest.raises(UsageError, match="cannot be written"):
+    with pytest.raises(UsageError, match="exists"):
         product.save(path)
 
 
@@ -141,9 +141,10 @@ def test_a_callable_that_works_once_only_is_told_that_it_is_called_often() -> No
         ({"fn": X}, "a Tensor cannot be called"),
         ({"fn": generator}, "runs nothing of it"),
         ({"fn": coroutine}, "runs nothing of it"),
-        ({"precision": 0}, "must be above 0"),
-        ({"precision": float("nan")}, "must be above 0"),
-        ({"budget_s": -1}, "must be above 0"),
+        ({"precision": 0}, "is not a number above 0"),
+        ({"precision": float("nan")}, "is not a number above 0"),
+        ({"budget_s": "2s"}, "budget_s='2s' is not a number above 0"),
+        ({"budget_s": -1}, "is not a number above 0"),
         ({"cache": "warm"}, "no cache state 'warm'"),
         ({"device": "cuda:7"}, "there is no device 'cuda:7'"),
         ({"device": "gpu0"}, "no device 'gpu0'"),

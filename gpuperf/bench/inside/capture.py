@@ -79,7 +79,7 @@ class Capture:
         if known is not None:
             self.records.append(known)
             return known
-        measurement = settings(conditions).measure(call, case, None)
+        measurement = settings(conditions, [call]).measure(call, case, None)
         record = replace(measurement.record, run=self.run)
         self._write(record, measurement)
         return record
