@@ -111,9 +111,12 @@ def run_script(file: Path, plan: Plan) -> ScriptRun:
     if plan.earlier is not None and not part.exists() and not failure:
         say(f"{path}: no call of {file} was missing")
         return ScriptRun(read_run(plan.earlier), path, failure)
+    if not part.exists() and failure:
+        hint = f"its own message is above; `python {file}` shows whether it runs alone"
+        raise CannotMeasure(f"{file} {failure} before anything was timed", hint)
     if not part.exists():
         raise CannotMeasure(
-            f"{file} {failure}" if failure else f"{file} ended without a call of {FUNCTIONS}",
+            f"{file} ended without a call of {FUNCTIONS}",
             f"`python {file}` must time something with triton.testing or flashinfer.testing",
         )
     return ScriptRun(_finished(part, path, plan.earlier), path, failure)

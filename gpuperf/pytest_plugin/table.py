@@ -51,6 +51,7 @@ def table(session: Session) -> Table:
         lead=_head(session, taken),
         details=tuple(row.sentences for row in rows),
         notes=notes_of(*notes),
+        more="--gpuperf-save RUN keeps them",
     )
 
 

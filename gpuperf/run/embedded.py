@@ -59,7 +59,7 @@ def open_embedded(file: BinaryIO, path: Path) -> io.BufferedIOBase:
             )
         raise RunFileError(
             f"{path} is an HTML page without a run of gpuperf",
-            "`gpuperf show RUN --html FILE` writes pages that contain their run",
+            "a page of one run contains it; `gpuperf gate check FILE` reads the page of a gate",
         )
     try:
         if packed is None:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import itertools
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -21,6 +23,8 @@ from gpuperf.model.text import shorten
 from gpuperf.show.html import text
 
 LONGEST_ALT = 300  # characters
+GENERATOR = '<meta name="generator" content="gpuperf">'  # by which a page of ours is known
+REGION = re.compile('role=region aria-label="([^"]*)"')
 SCRIPTS = ("tables.js", "marks.js", "picture.js", "page.js")
 
 
@@ -44,13 +48,14 @@ def page(title: str, lead: Iterable[str], sections: Sequence[Section], data: str
         "<!doctype html>",
         '<html lang="en"><head><meta charset="utf-8">',
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
+        GENERATOR,
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
         '<meta name="color-scheme" content="light dark">',
         f"<title>{text(title)}</title><style>{style}</style></head><body>",
         f"<header><h1>{text(title)}</h1>",
         *(f"<p>{text(line)}</p>" for line in lead),
         "</header><main>",
-        *(_section(number, section) for number, section in enumerate(sections, 1)),
+        _with_own_labels("\n".join(map(_section, itertools.count(1), sections))),
         "</main>",
         data,
         f"<script>{script}</script></body></html>",
@@ -67,6 +72,20 @@ def data_element(name: str, json: str) -> str:
 def _section(number: int, section: Section) -> str:
     heading = f"<h2>{text(section.heading)}</h2>\n" if section.heading else ""
     return f'<section id="part-{number}">{heading}{section.body}</section>'
+
+
+def _with_own_labels(sections: str) -> str:
+    """Return *sections* with a number in the label of each region whose label another has too:
+    those who do not see the page tell regions apart by it."""
+    counts = Counter(REGION.findall(sections))
+    seen: Counter[str] = Counter()
+
+    def numbered(found: re.Match[str]) -> str:
+        label = found[1]
+        seen[label] += 1
+        return f'role=region aria-label="{label} {seen[label]}"' if counts[label] > 1 else found[0]
+
+    return REGION.sub(numbered, sections)
 
 
 def image(draw: Callable[[Sequence[Path]], object]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -13,7 +14,7 @@ from gpuperf.model.text import shorten
 from gpuperf.run.embedded import embed
 from gpuperf.show.contract import how
 from gpuperf.show.html import paragraph
-from gpuperf.show.page import Section, image, page
+from gpuperf.show.page import GENERATOR, Section, image, page
 from gpuperf.show.render import render
 from gpuperf.show.screen import WIDE
 from gpuperf.verb.printing import tables_below
@@ -24,6 +25,7 @@ from gpuperf.verb.verb import Chart, load
 MOST_OPS = 4  # operations in a title
 LONGEST = 60  # characters of a name
 LONGEST_COMMAND = 300  # characters
+HEAD_BYTES = 2048  # within which a page says that it is one of gpuperf
 
 
 def write_page(run: Run, text: bytes, target: Path) -> int:
@@ -59,9 +61,11 @@ def refuse_other_suffix(target: Path) -> None:
 def write_html(content: str, target: Path) -> int:
     """Write the page *content* and return its size in bytes.
 
-    Raises: UsageError for a name that does not end with .html, and for an unwritable file.
+    Raises: UsageError for a name that does not end with .html, for an unwritable file, and for an
+    existing one that is no page of gpuperf.
     """
     refuse_other_suffix(target)
+    _refuse_foreign(target)
     data = content.encode()
     try:
         write_atomically(target, data)
@@ -70,6 +74,15 @@ def write_html(content: str, target: Path) -> int:
             f"cannot write {str(target)!r}: {error.strerror or error}", "choose another file"
         ) from None
     return len(data)
+
+
+def _refuse_foreign(target: Path) -> None:
+    if not target.is_file():
+        return
+    with contextlib.suppress(OSError), target.open("rb") as file:
+        if GENERATOR.encode() not in file.read(HEAD_BYTES):
+            hint = "choose another file, or delete this one"
+            raise UsageError(f"{target} exists and is no page of gpuperf", hint)
 
 
 def say_page(target: Path, size: int) -> None:

@@ -287,16 +287,18 @@ def test_a_script_that_hangs_is_ended(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize("place", ["flashinfer.testing", "flashinfer.testing.utils"])
 def test_flashinfer_gets_the_time_of_each_call(
-    tmp_path: Path, in_process: None, monkeypatch: pytest.MonkeyPatch
+    place: str, tmp_path: Path, in_process: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    module = ModuleType("flashinfer.testing")
-    module.bench_gpu_time = None  # type: ignore[attr-defined]
+    module, utils = ModuleType("flashinfer.testing"), ModuleType("flashinfer.testing.utils")
+    for each in (module, utils):
+        each.bench_gpu_time = None  # type: ignore[attr-defined]
+        monkeypatch.setitem(sys.modules, each.__name__, each)
     monkeypatch.setitem(sys.modules, "flashinfer", ModuleType("flashinfer"))
-    monkeypatch.setitem(sys.modules, "flashinfer.testing", module)
-    text = """
+    text = f"""
 import torch
-from flashinfer.testing import bench_gpu_time
+from {place} import bench_gpu_time
 x = torch.ones(1 << 18)
 times = bench_gpu_time(torch.add, repeat_iters=3, input_args=(x, x))
 assert len(times) > 1 and all(0 < ms < 1000 for ms in times)
@@ -308,7 +310,14 @@ bench_gpu_time(torch.ones(1 << 18).sin, cold_l2_cache=False)
         (name_of(torch.add), "cold"),
         ("Tensor.sin", "hot"),
     ]
-    assert module.bench_gpu_time is None  # type: ignore[attr-defined]
+    assert module.bench_gpu_time is utils.bench_gpu_time is None  # type: ignore[attr-defined]
+
+
+def test_a_script_that_fails_at_once_is_told_so(tmp_path: Path, in_process: None) -> None:
+    ended = bench(tmp_path, "raise RuntimeError('no such module')")
+    assert ended.code == 3
+    assert "bench_ops.py ended with exit code 1 before anything was timed" in ended.err
+    assert "its own message is above" in ended.err
 
 
 def test_a_record_is_summarized_as_triton_does() -> None:

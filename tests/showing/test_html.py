@@ -32,7 +32,7 @@ from gpuperf.roofline.rows import entries_of
 from gpuperf.run import embedded
 from gpuperf.run.packed import pack, unpack
 from gpuperf.run.store import read_run
-from gpuperf.show.page import data_element
+from gpuperf.show.page import Section, data_element, page
 
 POINTS = 1001
 DTYPES, COMPARED, PROFILED = "h200-matmul-dtypes", "h200-compare-softmax-4k", "h200-profile-sdpa"
@@ -107,7 +107,7 @@ def test_the_page_of_many_points_is_small_and_contains_every_sample(tmp_path: Pa
 
 
 REFUSED = [
-    ("<!DOCTYPE html><p>hello", "is an HTML page without a run of gpuperf", "--html FILE"),
+    ("<!DOCTYPE html><p>hello", "is an HTML page without a run of gpuperf", "gate check FILE"),
     ("<!doctype html>" + embedded.START.decode() + "====", "whose run is cut off", "copy the page"),
     (
         "<!doctype html>" + embedded.START.decode() + "<b>x</b></script>",
@@ -128,6 +128,23 @@ def test_an_html_file_of_others_is_refused(
 ) -> None:
     (gpuperf.folder / "foreign.html").write_text(content)
     refused(gpuperf.within("show", "foreign.html"), sentence, hint)
+
+
+def test_a_page_replaces_pages_of_gpuperf_alone(gpuperf: CommandLine) -> None:
+    mine, run = gpuperf.folder / "mine.html", str(run_file(DTYPES))
+    mine.write_text("<!doctype html><title>mine</title>")
+    ended = gpuperf.within("show", run, "--html", "mine.html")
+    refused(ended, "mine.html exists and is no page of gpuperf", "choose another file")
+    assert "mine" in mine.read_text()
+    mine.unlink()
+    for _ in range(2):
+        assert gpuperf.within("show", run, "--html", "mine.html").code == 0
+
+
+def test_regions_of_a_page_have_labels_of_their_own() -> None:
+    one, two = (f'<div role=region aria-label="{name}" tabindex=0></div>' for name in ("a", "b"))
+    content = page("title", (), [Section("", one + two), Section("", one)])
+    assert re.findall('aria-label="([^"]*)"', content) == ["a 1", "b", "a 2"]
 
 
 def test_a_page_that_unpacks_to_a_huge_run_is_refused(
@@ -188,11 +205,13 @@ def joined(parts: list[bytes]) -> bytes:
 
 
 def test_a_page_that_is_cut_off_is_a_sentence(gpuperf: CommandLine) -> None:
-    page = page_of(gpuperf, run_file(DTYPES))
-    (gpuperf.folder / "cut.html").write_text(page[: page.index(embedded.START.decode()) + 500])
+    whole = page_of(gpuperf, run_file(DTYPES))
+    (gpuperf.folder / "cut.html").write_text(whole[: whole.index(embedded.START.decode()) + 500])
     refused(gpuperf.within("show", "cut.html"), "whose run is cut off", "copy the page again")
-    (gpuperf.folder / "cut.html").write_text(page[:500])
-    refused(gpuperf.within("show", "cut.html"), "without a run of gpuperf", "--html FILE")
+    (gpuperf.folder / "cut.html").write_text(whole[:500])
+    refused(
+        gpuperf.within("show", "cut.html"), "without a run of gpuperf", "gpuperf gate check FILE"
+    )
 
 
 SMALL = st.floats(0, 1e-3, allow_nan=False)
@@ -279,7 +298,9 @@ def test_a_verdict_is_a_page_that_the_gate_judges_again(gpuperf: CommandLine) ->
     judged = gpuperf.within("gate", "check", "page.html", "--format", "json")
     assert judged == gpuperf.within("gate", "check", f"{folder}/verdict.json", "--format", "json")
     assert judged.code == 1
-    refused(gpuperf.within("show", "page.html"), "without a run of gpuperf", "--html FILE")
+    refused(
+        gpuperf.within("show", "page.html"), "without a run of gpuperf", "gpuperf gate check FILE"
+    )
     assert data_element("x", '"</script>"').count("</script>") == 1
 
 

@@ -29,7 +29,7 @@ def test_columns_choose_those_of_a_roofline(capsys: pytest.CaptureFixture[str]) 
 def test_an_axis_is_not_guessed_from_the_hyphens_of_an_option() -> None:
     """`--html` and `--tile` have four characters in common, two of which are hyphens."""
     description = Description("matmul", "", "", (Axis("tile", 8),), (), 1, "")
-    with pytest.raises(UnknownName, match=r"^no option '--html'$") as caught:
+    with pytest.raises(UnknownName, match=r"^no option '--html'\n") as caught:
         axis_options(["--html", "a.html"], description)
     assert caught.value.hint == "gpuperf show RUN --html FILE writes a page"
     assert str(UnknownName("option", "--html", ["--tile"])) == "no option '--html'"
