@@ -119,6 +119,18 @@ def test_the_python_of_a_guide_runs(
     assert "n = 65536: " in printed
 
 
+def test_the_python_of_a_guide_has_the_types_of_the_library(tmp_path: Path) -> None:
+    file = tmp_path / "guide.py"
+    file.write_text("\n".join(PYTHON.findall(IN_PYTHON.read_text(encoding="utf-8"))))
+    mypy = [sys.executable, "-m", "mypy", "--allow-untyped-defs", "--allow-untyped-calls"]
+    cached = ["--cache-dir", str(ROOT / ".mypy_cache"), "--follow-imports", "silent"]
+    ended = subprocess.run([*mypy, *cached, str(file)], cwd=ROOT, capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stdout
+    file.write_text(f"{file.read_text()}\nswept.plot(3)\n")
+    wrong = subprocess.run([*mypy, *cached, str(file)], cwd=ROOT, capture_output=True, text=True)
+    assert 'Argument 1 to "plot" of "Sweep" has incompatible type "int"' in wrong.stdout
+
+
 @pytest.mark.gpu
 def test_the_python_of_a_guide_runs_on_a_gpu(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
