@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import shutil
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -311,6 +312,18 @@ bench_gpu_time(torch.ones(1 << 18).sin, cold_l2_cache=False)
         ("Tensor.sin", "hot"),
     ]
     assert module.bench_gpu_time is utils.bench_gpu_time is None  # type: ignore[attr-defined]
+
+
+def test_the_bench_of_a_repository_of_somebody_else_runs_unchanged(
+    tmp_path: Path, in_process: None
+) -> None:
+    shutil.copytree(Path(__file__).parents[1] / "kernel_repository", tmp_path, dirs_exist_ok=True)
+    ended = CommandLine(tmp_path).within("bench", "bench_rowwise.py", "--budget", "0.01")
+    assert ended.code == 0, ended.err
+    assert [(r.case.op, r.case.implementation, r.case.point["n"]) for r in measured(tmp_path)] == [
+        ("rowwise", kernel, n) for n in (512, 1024) for kernel in ("rms_norm", "swiglu")
+    ]
+    sys.modules.pop("rowwise", None)
 
 
 def test_a_script_that_fails_at_once_is_told_so(tmp_path: Path, in_process: None) -> None:

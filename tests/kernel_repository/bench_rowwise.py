@@ -1,22 +1,30 @@
 """Print the milliseconds of each kernel, as their author does."""
 
-import time
-
 import rowwise
 import torch
+import triton
+from triton.testing import do_bench
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+ROWS = 8192 if DEVICE == "cuda" else 64
 
 
-def main():
-    x, weight = torch.randn(64, 512), torch.ones(512)
-    for name, call in {
-        "rms_norm": lambda: rowwise.rms_norm(x, weight),
-        "swiglu": lambda: rowwise.swiglu(x, x),
-    }.items():
-        start = time.perf_counter()
-        for _ in range(10):
-            call()
-        print(f"{name}: {(time.perf_counter() - start) * 100:.3f} ms")
+@triton.testing.perf_report(
+    triton.testing.Benchmark(
+        x_names=["n"],
+        x_vals=[512, 1024],
+        line_arg="kernel",
+        line_vals=["rms_norm", "swiglu"],
+        line_names=["RMS norm", "SwiGLU"],
+        plot_name="rowwise",
+        args={},
+    )
+)
+def benchmark(n, kernel):
+    x, weight = torch.randn(ROWS, n, device=DEVICE), torch.ones(n, device=DEVICE)
+    other = weight if kernel == "rms_norm" else x
+    return do_bench(lambda: getattr(rowwise, kernel)(x, other))
 
 
 if __name__ == "__main__":
-    main()
+    benchmark.run(print_data=True)
