@@ -48,14 +48,16 @@ CPU = (
 GPU = (1, 2, 6, 8, 9, 11)  # of `timing_cases`: copies of 4 and 16 MB, matmul 512, 2048 and 4096 …
 
 
-def cases_of(device: str) -> list[Case]:
-    """Return the cases that are measured on *device*."""
+def cases_of(device: str, chosen: Sequence[int] = GPU) -> list[Case]:
+    """Return the cases that are measured on *device*; on a GPU the *chosen* ones."""
     if device.startswith("cuda"):
-        return [timing_cases()[index] for index in GPU]
+        return [timing_cases()[index] for index in chosen]
     return [Case(op, "torch", {**point, "dtype": "fp32"}) for op, point in CPU]
 
 
-def measure(launcher: Launcher, device: str, budget_s: float) -> tuple[list[Record], float]:
+def measure(
+    launcher: Launcher, device: str, cases: Sequence[Case], budget_s: float
+) -> tuple[list[Record], float]:
     """Return a record of each case from a fresh process, and the seconds that it needed to open the
     device, after it was started ahead of its turn."""
     start = time.perf_counter()
@@ -65,7 +67,7 @@ def measure(launcher: Launcher, device: str, budget_s: float) -> tuple[list[Reco
         contract = default_contract(opened.device, precision=0.001, budget_s=budget_s)
         if opened.device.kind == "cpu":  # whose flush takes longer than a hundred calls
             contract = replace(contract, cache="hot", gap_s=0.0)
-        return [supervisor.measure("", c, contract, 0) for c in cases_of(device)], ready_s
+        return [supervisor.measure("", c, contract, 0) for c in cases], ready_s
 
 
 def p_of(statistic: Callable[[Rounds], float], rounds: Rounds, draw: random.Random) -> float:
@@ -123,7 +125,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--budget", type=float, default=0.2, help="seconds of a case")
     parser.add_argument("--seconds", type=float, default=math.inf, help="begin no round after them")
+    parser.add_argument("--cases", default=",".join(map(str, GPU)), help="numbers, of a GPU")
     options = parser.parse_args()
+    cases = cases_of(options.device, [int(number) for number in options.cases.split(",")])
     began = time.monotonic()
     draw, spawning = random.Random(1), LocalLauncher()
     servers = [ForkServer([None]) for _ in range(SERVERS)]
@@ -143,7 +147,7 @@ def main() -> None:
             found: dict[int, list[Record]] = {}
             for index in turns[: len(every)]:
                 launcher = standby.take(index)
-                found[index], took_s = measure(launcher, options.device, options.budget)
+                found[index], took_s = measure(launcher, options.device, cases, options.budget)
                 ready_s[index].append(took_s)
             del turns[: len(every)]
             rounds.append([found[index] for index in every])
@@ -152,11 +156,11 @@ def main() -> None:
         standby.close()
         for server in servers:
             server.close()
-    report(options.device, rounds, ready_s, draw)
+    report(cases, rounds, ready_s, draw)
 
 
 def report(
-    device: str,
+    cases: Sequence[Case],
     rounds: Sequence[Sequence[Sequence[Record]]],
     ready_s: Sequence[Sequence[float]],
     draw: random.Random,
@@ -165,7 +169,7 @@ def report(
     for way, part in (("forked", ready_s[FORKED]), ("spawned", ready_s[SPAWNED])):
         each = [seconds for some in part for seconds in some]
         print(f"{len(each)} {way} processes opened the device in {statistics.median(each):.2f} s")
-    for index, case in enumerate(cases_of(device)):
+    for index, case in enumerate(cases):
         records = [[process[index] for process in each] for each in rounds]
         if bad := [r for each in records for r in each if r.samples is None]:
             print(f"{case.id}: {bad[0].status}: {bad[0].reason}")
