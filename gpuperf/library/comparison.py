@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -72,6 +73,8 @@ class Comparison:
                 continue
             low_high = self.intervals_s.get(name, samples.interval_s)
             interval = format_interval(samples.median_s, *low_high)
+            if interval == "unknown":  # of too few processes, say
+                interval = " to ".join(format_time(max(end, 0.0)) for end in low_high)
             line = f"{name:{width}}  {format_time(samples.median_s):>9} {interval}"
             if name in self.speedups and name != self.baseline:
                 line += f"  {_times(self.speedups[name])}"
@@ -82,6 +85,10 @@ class Comparison:
         where = f"{self.processes} fresh processes" if self.processes > 1 else where
         how = f"in {where}, over {self.baseline}"
         return "\n".join([*lines, f"speed-ups {how}"])
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows."""
+        return f"<pre>{html.escape(str(self))}</pre>"
 
 
 def _times(speedup: Speedup) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import inspect
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -77,6 +78,10 @@ class Sweep:
 
     def __str__(self) -> str:
         return "\n".join(map(_line, self.measurements))
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows."""
+        return f"<pre>{html.escape(str(self))}</pre>"
 
 
 def _line(measurement: Measurement) -> str:

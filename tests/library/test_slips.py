@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +80,7 @@ def test_results_that_cannot_be_compared_are_a_doubt() -> None:
     assert "unchecked" in kinds["two"]
     assert "unchecked" not in kinds["one"]
     assert "two  unchecked: its result was not compared" in str(found)
+    assert "two  unchecked: its result was not compared" in found._repr_html_()
     unchecked = gpuperf.compare(calls, device="cpu", budget_s=0.1, cache="hot", check=False)
     assert "unchecked" not in str(unchecked)
 
@@ -117,3 +119,16 @@ def test_axes_of_other_names_are_refused_before_anything_is_measured() -> None:
 def test_few_samples_may_show_little_and_never_less_than_nothing() -> None:
     found = gpuperf.measure(X.sin, cache="hot", budget_s=1e-6, device="cpu")
     assert found.interval_s[0] >= 0
+
+
+def test_a_wide_interval_is_shown_as_times() -> None:
+    calls = {"sin": X.sin, "cos": X.cos}
+    found = gpuperf.compare(calls, device="cpu", budget_s=0.1, cache="hot", check=False)
+    wide = replace(found, processes=2, intervals_s={"cos": (-1.0, 2.0)})
+    line = next(line for line in str(wide).splitlines() if line.startswith("cos"))
+    assert " to 2.000 s " in line
+
+
+def test_a_sweep_is_shown_in_a_notebook_as_text() -> None:
+    found = gpuperf.sweep(lambda n: X[:n].sin, n=[1, 2], device="cpu", budget_s=0.02, cache="hot")
+    assert found._repr_html_().startswith("<pre>n = 1: ")

@@ -28,6 +28,7 @@ pytestmark = pytest.mark.skipif(
     reason="needs playwright and Chromium",
 )
 ATTENTION, PROFILED = "h200-compare-attention", "h200-profile-sdpa"
+PLANE, LINKS = "h200-waves-plane", "h100x2-links"
 Open = Callable[..., Any]
 
 
@@ -37,9 +38,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from large_run import large_page
 
     gpuperf = CommandLine(tmp_path_factory.mktemp("pages"))
-    for name in (ATTENTION, PROFILED):
+    for name in (ATTENTION, PROFILED, PLANE, LINKS):
         ended = gpuperf.within("show", str(run_file(name)), "--html", f"{name}.html")
         assert ended.code == 0, ended.err
+    runs = gpuperf.folder / "runs"
+    runs.mkdir()
+    for name in ("h200-copy", "h200-vector-add"):
+        (runs / f"{name}.jsonl").write_text(text_of(run_file(name)), encoding="utf-8")
+    assert gpuperf.within("show", "runs", "--html", "history.html").code == 0
     verdict = str(MEASURED / "gates" / "regressions")
     assert gpuperf.within("show", verdict, "--html", "verdict.html").code == 0
     lines = (json.loads(line) for line in text_of(run_file(ATTENTION)).split("\n") if line)
@@ -328,7 +334,15 @@ def test_5000_points_are_drawn_at_once(open_page: Open) -> None:
 
 @pytest.mark.parametrize(
     ("name", "scheme"),
-    [(ATTENTION, "dark"), (PROFILED, "light"), ("verdict", "light"), ("verdict", "dark")],
+    [
+        (ATTENTION, "dark"),
+        (PROFILED, "light"),
+        (PLANE, "light"),
+        (LINKS, "dark"),
+        ("history", "light"),
+        ("verdict", "light"),
+        ("verdict", "dark"),
+    ],
 )
 def test_axe_finds_no_violation(open_page: Open, name: str, scheme: str) -> None:
     package = importlib.util.find_spec("axe_playwright_python")
