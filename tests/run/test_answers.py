@@ -210,7 +210,7 @@ def test_a_rank_that_cannot_open_its_device_is_named() -> None:
         supervisor.open()
     both = Failed("cannot-measure", "no device", "get one")
     supervisor, _ = supervise([both], [both])
-    with pytest.raises(CannotMeasure, match=r"^no device$"):
+    with pytest.raises(CannotMeasure, match=r"^no device\n"):
         supervisor.open()
 
 
