@@ -28,6 +28,7 @@ import gpuperf  # noqa: E402
 CPU = sys.argv[1:] == ["cpu"]
 DEVICE = "cpu" if CPU else "cuda"
 CALLS = 3 if CPU else 60
+REST_S = 0.002  # as `gpuperf.measure` rests before a sample
 SHRINK = 16 if CPU else 1
 
 Call = Callable[[], Any]
@@ -107,9 +108,9 @@ def cupti_us(call: Call) -> tuple[float, float]:
     call()
     with profile(activities=[ProfilerActivity.CUDA], acc_events=True) as profiler:
         for _ in range(CALLS):
-            time.sleep(0.01)
+            time.sleep(REST_S)
             flush.max()
-            torch.cuda._sleep(2_000_000)  # 1 ms on the device: everything is queued by then
+            torch.cuda._sleep(400_000)  # 0.2 ms on the device: everything is queued by then
             call()
             torch.cuda._sleep(100)  # marks the end of the call's kernels
             torch.cuda.synchronize()
