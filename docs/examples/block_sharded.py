@@ -119,7 +119,10 @@ def split(model: nn.Sequential, parallel: str, mesh: DeviceMesh, dtype: torch.dt
 
 def train(options: argparse.Namespace, device: torch.device) -> float:
     """Train on random activations; return the last loss."""
-    mesh = init_device_mesh(device.type, (dist.get_world_size(),))
+    world = dist.get_world_size()
+    if options.parallel == "tensor" and options.kv_heads % world:
+        raise SystemExit(f"--kv-heads {options.kv_heads} is no multiple of the {world} ranks")
+    mesh = init_device_mesh(device.type, (world,))
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
     torch.manual_seed(0)
     with device:

@@ -34,7 +34,7 @@ OPS = (
     "all_to_all",
     "sendrecv",
 )
-TINY = "--layers 2 --width 64 --heads 4 --kv-heads 4 --hidden 128 --length 32 --steps 30"
+TINY = "--layers 2 --width 64 --heads 8 --kv-heads 8 --hidden 128 --length 32 --steps 30"
 BURN = """
 import time, torch
 x = torch.randn(4096, 4096, device="cuda", dtype=torch.bfloat16)

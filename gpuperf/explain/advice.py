@@ -170,12 +170,21 @@ def _extra(budget: LossBudget) -> str:
     )
 
 
+def _launches(budget: LossBudget) -> str:
+    if budget.record.capture_s is not None:
+        return "a CUDA graph launches it already: use larger kernels, or several calls in a graph"
+    return "the host launches too slowly: use CUDA graphs or larger kernels"
+
+
+def _gaps(budget: LossBudget) -> str:
+    count = sum(kernel.count for kernel in budget.record.kernels)
+    graph = "" if budget.record.capture_s is not None else ", or launch them as a CUDA graph"
+    return f"{count} kernels with gaps between them: fuse them{graph}"
+
+
 ADVICE: Mapping[str, Callable[[LossBudget], str]] = {
-    "launches": lambda budget: "the host launches too slowly: use CUDA graphs or larger kernels",
-    "gaps between kernels": lambda budget: (
-        f"{sum(k.count for k in budget.record.kernels)} kernels with gaps between them: fuse them, "
-        "or launch them as a CUDA graph"
-    ),
+    "launches": _launches,
+    "gaps between kernels": _gaps,
     "clock": _clock,
     TIE: lambda budget: (
         "the counter pass and the timed pass differ: measure again, on an idle machine"

@@ -195,6 +195,19 @@ def test_each_step_has_its_advice(step: str, word: str) -> None:
     assert word in advise(one)
 
 
+def test_what_a_graph_launches_is_not_told_to_become_one() -> None:
+    times = {"events": Samples((60e-6,) * 2, (1.8e9,) * 2), "busy": Samples((6e-6,) * 2)}
+    plain = replace(SMALL, times=times, primary="events")
+    graphed = replace(plain, capture_s=1e-3)
+    assert "use CUDA graphs" in advise(explain(plain, TOP))
+    assert "a CUDA graph launches it already" in advise(explain(graphed, TOP))
+    gaps = explain(CALL, TOP)
+    only = tuple(replace(f, value=0.5 if "gaps" in f.name else 1.0) for f in gaps.factors)
+    assert "or launch them as a CUDA graph" in advise(replace(gaps, factors=only))
+    replayed = replace(gaps, factors=only, record=replace(CALL, capture_s=1e-3))
+    assert advise(replayed).endswith("kernels with gaps between them: fuse them")
+
+
 def test_a_half_empty_wave_is_named() -> None:
     losses = explain(SMALL, TOP)
     half = replace(

@@ -27,6 +27,7 @@ from typing import Any
 
 from gpuperf.errors import CannotMeasure
 from gpuperf.files import write_atomically
+from gpuperf.run.answers import named
 from gpuperf.run.torchrun import Place
 
 MEET_S = 120.0  # seconds for all ranks to begin, from a slow disk
@@ -174,15 +175,15 @@ class Meeting:
 
         Ranks that a Ctrl-C ended count as failed if *interrupted*.
         """
-        reasons = []
+        reasons: dict[str, list[int]] = {}
         for rank in self.others:
             ended = self.ended(rank)
             reason = self.absent(rank)
             if ended and ended.get("code") != 0 and (interrupted or not ended.get("interrupted")):
                 reason = str(ended.get("error") or f"it ended with {ended.get('code')}")
             if reason:
-                reasons.append(f"rank {rank}: {reason}")
-        return "; ".join(reasons)
+                reasons.setdefault(reason, []).append(rank)
+        return "; ".join(f"{named(ranks)}: {reason}" for reason, ranks in reasons.items())
 
     def lost(self) -> str:
         """Return why this rank's program cannot go on: another rank failed `grace_s` seconds ago,

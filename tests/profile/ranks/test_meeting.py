@@ -105,6 +105,13 @@ def test_a_rank_that_fails_lets_the_others_end_by_themselves_first(tmp_path: Pat
     first.leave()
 
 
+def test_ranks_that_fail_alike_are_named_once(tmp_path: Path) -> None:
+    first, second, third = meet(tmp_path, 3)
+    for each in (second, third):
+        each.end(1, "RuntimeError: sizes")
+    assert first.failed() == "ranks 1 and 2: RuntimeError: sizes"
+
+
 def test_a_ctrl_c_is_no_failure_of_a_rank(tmp_path: Path) -> None:
     first, second = meet(tmp_path)
     second.end(130, "it was interrupted", interrupted=True)
