@@ -39,9 +39,12 @@ class GpuperfError(Exception):
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message)
+        self.advise(hint)
+
+    def advise(self, hint: str) -> None:
+        """Let *hint* be the hint, which tracebacks show too."""
         self.hint = hint
-        if hint:
-            self.add_note(f"hint: {hint}")  # for tracebacks, of a notebook say
+        self.__notes__ = [f"hint: {hint}"] if hint else []
 
 
 class UsageError(GpuperfError):

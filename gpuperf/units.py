@@ -27,7 +27,6 @@ SI_FACTOR = {unit: factor for units in UNITS.values() for unit, factor in units.
 
 # Bytes of one element; tf32 is stored as fp32.
 _ITEMSIZE = {"fp64": 8, "fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "int8": 1, "int32": 4}
-DTYPES = tuple(_ITEMSIZE)  # of the operands of an operation
 
 DTYPES = tuple(_ITEMSIZE)  # the dtypes of cases; inputs may also be indices and masks
 _INDEX_SIZE = {"int64": 8, "bool": 1}

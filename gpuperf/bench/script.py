@@ -112,7 +112,7 @@ def run_script(file: Path, plan: Plan) -> ScriptRun:
         say(f"{path}: no call of {file} was missing")
         return ScriptRun(read_run(plan.earlier), path, failure)
     if not part.exists() and failure:
-        hint = f"its own message is above; `python {file}` shows whether it runs alone"
+        hint = f"see what it printed above; `python {file}` shows whether it runs alone"
         raise CannotMeasure(f"{file} {failure} before anything was timed", hint)
     if not part.exists():
         raise CannotMeasure(

@@ -12,7 +12,16 @@ from typing import Unpack
 
 from gpuperf.errors import UnknownName, UsageError
 from gpuperf.library.costs import cost_of
-from gpuperf.library.measure import BUDGET_S, Call, Conditions, Settings, case_of, settings
+from gpuperf.library.measure import (
+    BUDGET_S,
+    Call,
+    Conditions,
+    Settings,
+    case_of,
+    refuse_no_numbers,
+    refuse_unknown,
+    settings,
+)
 from gpuperf.library.measurement import Measurement, run_of, save_run
 from gpuperf.library.processes import measure_in_processes
 from gpuperf.library.run import Run
@@ -131,7 +140,9 @@ def compare(
         raise UsageError(message, EXAMPLE)
     if not calls:
         raise UsageError("there is nothing to compare", EXAMPLE)
-    if not isinstance(check, bool) and not 0 <= check < math.inf:
+    refuse_unknown(conditions)
+    refuse_no_numbers(conditions)
+    if not isinstance(check, bool | int | float) or not 0 <= check < math.inf:
         raise UsageError(f"check={check!r:.40} is no tolerance", "check=1e-3, or check=False")
     if not 2 <= rounds <= MOST_ROUNDS:
         raise UsageError(f"rounds={rounds} is not from 2 to {MOST_ROUNDS}", "rounds=5")

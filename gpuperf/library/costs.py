@@ -56,7 +56,7 @@ def _flops(flops: float | Flops | Sequence[Flops] | None, dtype: str) -> tuple[F
 def _known(dtype: str) -> str:
     """Return gpuperf's name of *dtype*, which may be torch's. Raises: UnknownName."""
     name = str(dtype).removeprefix("torch.")
-    name = SYNONYMS.get(name, name)
+    name = "fp8" if name.startswith("float8_") else SYNONYMS.get(name, name)
     if name not in DTYPES:
         raise UnknownName("dtype", name, DTYPES)
     return name

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack, overload
 
 from gpuperf.errors import GpuperfError, UnknownName, UsageError
 from gpuperf.library.costs import cost_of
-from gpuperf.library.measurement import Measurement, NotMeasured
+from gpuperf.library.measurement import Measurement, NotMeasured, in_python
 from gpuperf.model.contract import Cache, Contract, Counting, DeviceFacts, TimerName
 from gpuperf.model.cost import Bytes, Cost, Flops
 from gpuperf.model.protocol import Opened
@@ -88,9 +88,14 @@ def settings(given: Conditions, calls: Iterable[Call] = ()) -> Settings:
     from gpuperf.measure.callables import device_name, gpu_of, opened_device
 
     refuse_unknown(given)
+    refuse_no_numbers(given)
     device = given.get("device")
-    opened = opened_device(device_name(gpu_of(calls) if device is None else str(device)))
-    return Settings(opened, *contract_of(opened.device.facts, given))
+    try:
+        opened = opened_device(device_name(gpu_of(calls) if device is None else str(device)))
+        return Settings(opened, *contract_of(opened.device.facts, given))
+    except GpuperfError as error:
+        error.advise(in_python(error.hint))
+        raise
 
 
 def refuse_unknown(given: Conditions) -> None:
@@ -100,13 +105,18 @@ def refuse_unknown(given: Conditions) -> None:
         raise UnknownName("argument", name, known)
 
 
+def refuse_no_numbers(given: Conditions) -> None:
+    """Refuse a precision or a budget that is no number above 0. Raises: UsageError."""
+    for name in ("precision", "budget_s"):
+        value = given.get(name, 1.0)
+        if not isinstance(value, int | float) or not 0 < value < math.inf:
+            raise UsageError(f"{name}={value!r:.40} is not a number above 0", f"{name}=0.5")
+
+
 def contract_of(facts: DeviceFacts, given: Conditions) -> tuple[Contract, Counting]:
     """Return the contract of callables on a device, and what is counted. Raises: UsageError."""
     cache = given.get("cache")
     precision, budget_s = given.get("precision", PRECISION), given.get("budget_s", BUDGET_S)
-    for name, value in (("precision", precision), ("budget_s", budget_s)):
-        if not isinstance(value, int | float) or not 0 < value < math.inf:
-            raise UsageError(f"{name}={value!r:.40} is not a number above 0", f"{name}=0.5")
     usual: TimerName | None = "auto" if "auto" in timer_names(facts.kind) else None
     contract = default_contract(facts, given.get("timer", usual), precision, budget_s)
     if cache not in (None, "cold", "cold-dirty", "hot"):
@@ -114,6 +124,16 @@ def contract_of(facts: DeviceFacts, given: Conditions) -> tuple[Contract, Counti
     contract = replace(contract, cache=cache or contract.cache, data="own")
     counts = given.get("counters", False) and facts.kind == "cuda"
     return contract, "auto" if counts else "off"
+
+
+class _Decorates:
+    """Stands for the function that follows `@measure(…)`: None would be a slip."""
+
+    def __repr__(self) -> str:
+        return "<the decorated function>"
+
+
+DECORATES = _Decorates()
 
 
 def name_of(call: object) -> str:
@@ -145,7 +165,6 @@ def measure(
 
 @overload
 def measure(
-    fn: None = None,
     *,
     cost: Cost | None = None,
     flops: float | Flops | Sequence[Flops] | None = None,
@@ -157,7 +176,7 @@ def measure(
 
 
 def measure(
-    fn: Call | None = None,
+    fn: Any = DECORATES,
     *,
     cost: Cost | None = None,
     flops: float | Flops | Sequence[Flops] | None = None,
@@ -190,7 +209,7 @@ def measure(
     says why; UsageError, CannotMeasure; what *fn* raises.
     """
     counted = cost_of(cost, flops, bytes, dtype)
-    if fn is None:
+    if fn is DECORATES:
         return partial(measure, cost=counted, name=name, **conditions)
     chosen = settings(conditions, [fn])
     measurement = chosen.measure(fn, case_of(name or name_of(fn)), counted)

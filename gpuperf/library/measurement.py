@@ -28,12 +28,14 @@ from gpuperf.units import (
     format_time,
 )
 
+# Of options, as hints name them.
+VALUES = r"auto|wall|events|graph|blocked|activity|cold-dirty|cold|hot|cpu|cuda(?::\d+)?"
 MOST_KERNELS = 4  # named when a measurement is printed
 
 
 def in_python(hint: str) -> str:
     """Return a *hint* for the command line with the arguments of `measure` for its options."""
-    named = re.sub(r"--(timer|cache|device) ([a-z]+(?::\d+)?)\b", r"\1='\2'", hint)
+    named = re.sub(rf"--(timer|cache|device) ({VALUES})(?![\w-])", r"\1='\2'", hint)
     return re.sub(r"--budget\b", "budget_s", re.sub(r"--(timer|cache|device)\b", r"\1", named))
 
 
@@ -196,11 +198,16 @@ def path_of(path: str | Path) -> Path:
     return target if target.suffix == ".jsonl" else target.with_name(f"{target.name}.jsonl")
 
 
+def refuse_existing(target: Path) -> None:
+    """Raise UsageError if *target* exists."""
+    if target.exists():
+        raise UsageError(f"{target} exists", "choose another path, or delete the file")
+
+
 def save_run(run: Run, path: str | Path) -> Path:
     """Write *run* to *path*, with the suffix `.jsonl`. Return the path. Raises: UsageError."""
     target = path_of(path)
-    if target.exists():
-        raise UsageError(f"{target} exists", "choose another path, or delete the file")
+    refuse_existing(target)
     with RunWriter(target, fresh=True) as writer:
         writer.header(run.header)
         for record in run.records:

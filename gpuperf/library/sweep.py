@@ -22,7 +22,14 @@ from gpuperf.library.measure import (
     name_of,
     settings,
 )
-from gpuperf.library.measurement import Measurement, header_of, path_of, run_of, save_run
+from gpuperf.library.measurement import (
+    Measurement,
+    header_of,
+    path_of,
+    refuse_existing,
+    run_of,
+    save_run,
+)
 from gpuperf.library.run import Run
 from gpuperf.model.contract import Cache, TimerName
 from gpuperf.model.cost import Cost
@@ -132,6 +139,8 @@ def sweep(
     needs = [cost(**point) if cost else None for point in points]
     cases = [case_of(named, point=point) for point in points]
     measurements: list[Measurement] = []
+    if save:
+        refuse_existing(path_of(save))
     with RunWriter(path_of(save), fresh=True) if save else nullcontext() as writer:
         header: Header | None = None
         for point, case, need in zip(points, cases, needs, strict=True):
@@ -159,7 +168,7 @@ def _refuse_other_arguments(
 ) -> None:
     """Raise UsageError if *function*, called *name*, cannot be called with the axes."""
     try:
-        inspect.signature(function).bind(**point)
+        inspect.signature(function, follow_wrapped=False).bind(**point)
     except TypeError as error:
         message = f"{name} is called with {', '.join(point)}: {error}"
         raise UsageError(message, "name its arguments like the axes") from None

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_leaves
 
 from gpuperf.measure.checks import dtype_name
 from gpuperf.measure.deviation import UNIT_ROUNDOFF, WrongResult, deviation
-from gpuperf.measure.result_shape import tensors_of
 from gpuperf.model.record import Caveat
 
 # How far apart two results may be, in roundings: in a short dtype both round their last few
@@ -28,10 +28,9 @@ def disagreement(got: Any, wanted: Any, tolerance: float | None = None) -> str:
     The errors are relative to the size of comparable values. *tolerance* is by default that of the
     shorter of the two dtypes. Results without tensors are not compared.
     """
-    try:
-        mine, others = tensors_of(got), tensors_of(wanted)
-    except WrongResult:
-        return "" if type(got) is type(wanted) else f"is a {type(got).__name__}"
+    mine, others = _tensors_in(got), _tensors_in(wanted)
+    if not (mine and others) and type(got) is not type(wanted):
+        return f"is a {type(got).__name__}"
     if len(mine) != len(others):
         return f"has {len(mine)} tensors instead of {len(others)}"
     for one, other in zip(mine, others, strict=True):
@@ -44,11 +43,12 @@ def disagreement(got: Any, wanted: Any, tolerance: float | None = None) -> str:
 
 def has_tensors(result: Any) -> bool:
     """Return whether *result* is or holds tensors, which `disagreement` compares."""
-    try:
-        tensors_of(result)
-    except WrongResult:
-        return False
-    return True
+    return bool(_tensors_in(result))
+
+
+def _tensors_in(result: Any) -> list[torch.Tensor]:
+    """Return the tensors in *result*, which may be nested in lists, tuples and dicts."""
+    return [leaf for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor)]
 
 
 def _difference(got: torch.Tensor, wanted: torch.Tensor, tolerance: float | None) -> str:

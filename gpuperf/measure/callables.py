@@ -132,7 +132,9 @@ def tensors_held_by(call: Callable[..., Any]) -> dict[str, torch.Tensor]:
     call = inspect.unwrap(call)
     if inspect.isfunction(call):
         used = inspect.getclosurevars(call)
-        held |= {**used.globals, **used.nonlocals}
+        parameters = inspect.signature(call).parameters.values()
+        defaults = {each.name: each.default for each in parameters}
+        held = {**defaults, **held, **used.globals, **used.nonlocals}
     return {name: value for name, value in held.items() if isinstance(value, torch.Tensor)}
 
 

@@ -136,7 +136,7 @@ class GangStopwatch(Stopwatch):
         """Time *calls* calls after a barrier of the hosts, each sample on the last rank."""
         timer = self.timer
         assert isinstance(timer, WallTimer)
-        facts = _agreed(timer.facts)
+        facts = _agreed(timer.facts_in(contract.cache, contract.gap_s))
 
         def draw(idle_s: float) -> tuple[Sample, float]:
             run = self.wrap(call)

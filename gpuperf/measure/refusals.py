@@ -99,7 +99,7 @@ def refuse_idle(queued_s: float, clock: TimerFacts | None = None) -> NoReturn:
         raise NoTime(
             "no-work",
             f"the call took no longer than reading the clock ({known})",
-            "do more work in a call, or measure it with a hot cache",
+            "do more work in a call",
         )
     if queued_s > HOST_BUSY_S:
         raise NoTime(

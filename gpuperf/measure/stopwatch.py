@@ -172,7 +172,7 @@ class Stopwatch:
         def draw(count: int, idle_s: float) -> Sequence[Sample]:
             return [sample(idle_s) for _ in range(count)]
 
-        facts = _facts(timer, trace, contract.cache)
+        facts = _facts(timer, trace, contract.cache, rest.idle_s)
         windows = LAUNCH_PERIOD if periodic else 1
         return take_samples(draw, contract, facts, rest, on_sample=self.on_sample, windows=windows)
 
@@ -292,7 +292,7 @@ class Stopwatch:
         self, call: Call, contract: Contract, rest: Rest, timer: OpenTimer, trace: Trace | None
     ) -> Timing:
         result = self.sample(call, contract, rest, timer, trace)
-        facts = _facts(timer, trace, contract.cache)
+        facts = _facts(timer, trace, contract.cache, rest.idle_s)
         if result.samples.median_s <= facts.floor_uncertainty_s + facts.tick_s:
             refuse_idle(0.0, facts if TIMERS[timer.name].host else None)
         return Timing({"window": result.samples}, "window", result.stop, facts)
@@ -349,8 +349,8 @@ def open_stopwatch(name: TimerName, device: torch.device) -> Stopwatch:
     )
 
 
-def _facts(timer: OpenTimer, trace: Trace | None, cache: Cache) -> TimerFacts:
-    return timer.facts_in(cache) if trace is None else timer.facts_of(trace)
+def _facts(timer: OpenTimer, trace: Trace | None, cache: Cache, idle_s: float) -> TimerFacts:
+    return timer.facts_in(cache, idle_s) if trace is None else timer.facts_of(trace)
 
 
 def _unrecorded(seconds: float) -> Caveat:

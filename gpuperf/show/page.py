@@ -78,12 +78,14 @@ def _with_own_labels(sections: str) -> str:
     """Return *sections* with a number in the label of each region whose label another has too:
     those who do not see the page tell regions apart by it."""
     counts = Counter(REGION.findall(sections))
-    seen: Counter[str] = Counter()
+    taken = {label for label, count in counts.items() if count == 1}
 
     def numbered(found: re.Match[str]) -> str:
         label = found[1]
-        seen[label] += 1
-        return f'role=region aria-label="{label} {seen[label]}"' if counts[label] > 1 else found[0]
+        if counts[label] > 1:
+            label = next(n for i in itertools.count(1) if (n := f"{found[1]} {i}") not in taken)
+            taken.add(label)
+        return f'role=region aria-label="{label}"'
 
     return REGION.sub(numbered, sections)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -25,6 +24,8 @@ from gpuperf.verb.verb import Chart, load
 MOST_OPS = 4  # operations in a title
 LONGEST = 60  # characters of a name
 LONGEST_COMMAND = 300  # characters
+# How a page of gpuperf begins, since it names its generator and before.
+OURS = (GENERATOR.encode(), b"content=\"default-src 'none'; script-src 'sha256-")
 HEAD_BYTES = 2048  # within which a page says that it is one of gpuperf
 
 
@@ -77,12 +78,16 @@ def write_html(content: str, target: Path) -> int:
 
 
 def _refuse_foreign(target: Path) -> None:
-    if not target.is_file():
+    hint = "choose another file, or delete this one"
+    if not target.is_file() or not target.stat().st_size:
         return
-    with contextlib.suppress(OSError), target.open("rb") as file:
-        if GENERATOR.encode() not in file.read(HEAD_BYTES):
-            hint = "choose another file, or delete this one"
-            raise UsageError(f"{target} exists and is no page of gpuperf", hint)
+    try:
+        with target.open("rb") as file:
+            head = file.read(HEAD_BYTES)
+    except OSError as error:
+        raise UsageError(f"{target} exists and cannot be read: {error.strerror}", hint) from None
+    if not any(mark in head for mark in OURS):
+        raise UsageError(f"{target} exists and is no page of gpuperf", hint)
 
 
 def say_page(target: Path, size: int) -> None:

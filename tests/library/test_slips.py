@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,10 @@ import pytest
 import torch
 
 import gpuperf
-from gpuperf.errors import UsageError
+from gpuperf.errors import CannotMeasure, UsageError
 from gpuperf.library.measurement import in_python
+from gpuperf.measure import callables
+from gpuperf.model.samples import Samples
 
 X = torch.randn(256, 256)
 
@@ -46,6 +49,7 @@ def test_a_hint_is_in_the_traceback() -> None:
         ("or use --device cuda:1", "or use device='cuda:1'"),
         ("give --budget more seconds", "give budget_s more seconds"),
         ("choose another --timer", "choose another timer"),
+        ("--cache cold-dirty leaves", "cache='cold-dirty' leaves"),
     ],
 )
 def test_a_hint_speaks_of_arguments(hint: str, said: str) -> None:
@@ -99,6 +103,7 @@ def test_so_they_are_in_other_processes(tmp_path: Path) -> None:
     [
         ({"calls": [X.sin, X.cos]}, "are a list, not a dict"),
         ({"calls": {"a": X.sin}, "check": -1.0}, "check=-1.0 is no tolerance"),
+        ({"calls": {"a": X.sin}, "check": None}, "check=None is no tolerance"),
         ({"calls": {"a": "nowhere.py:f"}, "processes": 2}, "there is no file nowhere.py"),
     ],
 )
@@ -117,8 +122,52 @@ def test_axes_of_other_names_are_refused_before_anything_is_measured() -> None:
 
 
 def test_few_samples_may_show_little_and_never_less_than_nothing() -> None:
-    found = gpuperf.measure(X.sin, cache="hot", budget_s=1e-6, device="cpu")
-    assert found.interval_s[0] >= 0
+    found = gpuperf.measure(X.sin, cache="hot", budget_s=0.02, device="cpu")
+    few = {**found.record.times, found.record.primary: Samples((1e-6, 2e-6, 9e-6))}
+    wide = replace(found, record=replace(found.record, times=few))
+    assert wide.samples.interval_s[0] < 0
+    assert wide.interval_s[0] == 0.0
+
+
+def test_none_is_no_callable() -> None:
+    with pytest.raises(UsageError, match="a NoneType cannot be called"):
+        gpuperf.measure(None, device="cpu")  # type: ignore[call-overload]
+
+
+def test_a_slip_is_found_before_a_device_is_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+    def opened(name: str) -> None:
+        raise AssertionError("a device was opened")
+
+    monkeypatch.setattr(callables, "opened_device", opened)
+    for words in ({"budget_s": "2s"}, {"precision": 0}):
+        with pytest.raises(UsageError, match="is not a number above 0"):
+            gpuperf.measure(X.sin, **words)  # type: ignore[call-overload]
+        with pytest.raises(UsageError, match="is not a number above 0"):
+            gpuperf.compare({"a": X.sin}, **words)  # type: ignore[arg-type]
+
+
+def test_the_hint_of_a_device_speaks_of_arguments() -> None:
+    with pytest.raises(CannotMeasure) as caught:
+        gpuperf.measure(X.sin, timer="graph", device="cpu")
+    assert caught.value.hint == "choose timer='wall'"
+    assert caught.value.__notes__ == ["hint: choose timer='wall'"]
+
+
+def test_a_wrapper_of_a_function_has_arguments_of_its_own() -> None:
+    def inner(n: int, device: str) -> Any:
+        return X[:n].sin
+
+    @functools.wraps(inner)
+    def wrapper(n: int) -> Any:
+        return inner(n, "cpu")
+
+    assert len(gpuperf.sweep(wrapper, n=[1], device="cpu", budget_s=0.02, cache="hot")) == 1
+
+
+def test_tensors_in_a_dict_are_compared() -> None:
+    calls: dict[str, Any] = {"sin": lambda: {"y": X.sin()}, "cos": lambda: {"y": X.cos()}}
+    found = gpuperf.compare(calls, device="cpu", budget_s=0.05, cache="hot")
+    assert found["cos"].record.status == "wrong"
 
 
 def test_a_wide_interval_is_shown_as_times() -> None:

@@ -177,7 +177,8 @@ class Recorder:
 
     def _requested(self, buffer: Any, size: Any, most_records: Any) -> None:
         # Pages of a map cost nothing before CUPTI writes to them: ctypes would zero them all.
-        raw = (c_uint8 * BUFFER_BYTES).from_buffer(mmap.mmap(-1, BUFFER_BYTES))
+        memory = mmap.mmap(-1, BUFFER_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        raw = (c_uint8 * BUFFER_BYTES).from_buffer(memory)
         self._open[ctypes.addressof(raw)] = raw
         buffer[0] = ctypes.cast(raw, _Bytes)
         size[0], most_records[0] = BUFFER_BYTES, 0

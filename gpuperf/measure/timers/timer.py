@@ -62,8 +62,9 @@ class OpenTimer:
         """
         return self.sample(call, idle_s, cache)
 
-    def facts_in(self, cache: Cache) -> TimerFacts:
-        """Return `facts`, with the floor in this state of the caches if the floor differs."""
+    def facts_in(self, cache: Cache, idle_s: float) -> TimerFacts:
+        """Return `facts`, with the floor in this state of the caches, after a rest of *idle_s*, if
+        the floor differs."""
         return self.facts
 
     def facts_of(self, trace: Trace) -> TimerFacts:

@@ -17,7 +17,7 @@ from gpuperf.model.record import TimerFacts
 HOT = 200  # readings of the clock with a hot cache
 OTHER_FUNCTION = 0.1  # of a hot reading, by which the call of another empty function differs
 COLD = 9  # the same with a cold one, as each flush takes up to a tenth of a second
-# Bytes that flush a cache: four times a small one, and twice one of more than 64 MiB. A virtual
+# Bytes that flush a cache: four times a small one, and twice one of 128 MiB or more. A virtual
 # machine reports the whole cache of its host, of which it has a share.
 FLUSHED, LEAST_FLUSHED = 2, 4 * (64 << 20)
 
@@ -53,10 +53,17 @@ class WallTimer(OpenTimer):
         least = statistics.median(self.sample(one.zero_, 0.0, "cold").time_s for _ in range(COLD))
         self.facts = replace(floor, empty_call_s=max(least - floor.floor_s, 0.0))
         spread_s = max((read[3 * HOT // 4] - read[HOT // 4]) / 2, OTHER_FUNCTION * hot)
-        self._hot = replace(self.facts, floor_s=hot, floor_uncertainty_s=spread_s)
+        least = statistics.median(self.sample(one.zero_, 0.0, "hot").time_s for _ in range(HOT))
+        self._hot = replace(
+            self.facts,
+            floor_s=hot,
+            floor_uncertainty_s=spread_s,
+            empty_call_s=max(least - hot, 0.0),
+        )
 
-    def facts_in(self, cache: Cache) -> TimerFacts:
-        return self.facts if cache in ("cold", "cold-dirty") else self._hot
+    def facts_in(self, cache: Cache, idle_s: float) -> TimerFacts:
+        # After a rest the clock is as slow to read as with a cold cache, and copies evict it too.
+        return self._hot if cache == "hot" and not idle_s else self.facts
 
     def prepare(self, idle_s: float, cache: Cache) -> None:
         """Idle for *idle_s*, bring the caches into the state *cache*, and wait for the device."""

@@ -37,7 +37,7 @@ def test_the_wall_timer_reads_a_wait_of_known_length(timer: WallTimer) -> None:
 
 
 def test_the_wall_timer_knows_its_own_cost(timer: WallTimer) -> None:
-    facts, in_hot = timer.facts_in("cold"), timer.facts_in("hot")
+    facts, in_hot = timer.facts_in("cold", 0.0), timer.facts_in("hot", 0.0)
     hot = sorted(timer.sample(lambda: None, 0.0, "hot").time_s for _ in range(200))
     cold = sorted(timer.sample(lambda: None, 0.0, "cold").time_s for _ in range(15))
     assert min(hot) > 0  # a sample is as it was read
@@ -45,7 +45,10 @@ def test_the_wall_timer_knows_its_own_cost(timer: WallTimer) -> None:
     assert abs(hot[100] - facts.floor_s) <= facts.floor_uncertainty_s + 1e-6
     assert hot[100] == pytest.approx(in_hot.floor_s, abs=0.2e-6)
     assert in_hot.floor_uncertainty_s < 0.2e-6
-    assert timer.facts_in("rotate") == in_hot
+    assert in_hot.empty_call_s < facts.empty_call_s
+    assert timer.facts_in("rotate", 0.0) == timer.facts_in("hot", 0.002) == facts
+    rested = sorted(timer.sample(lambda: None, 0.002, "hot").time_s for _ in range(15))
+    assert abs(rested[7] - facts.floor_s) <= 3 * facts.floor_uncertainty_s + 2e-6
     assert abs(cold[7] - facts.floor_s) <= 3 * facts.floor_uncertainty_s + 2e-6
     assert timer.facts.empty_call_s > 0
 
