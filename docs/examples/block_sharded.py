@@ -121,7 +121,7 @@ def train(options: argparse.Namespace, device: torch.device) -> float:
     """Train on random activations; return the last loss."""
     world = dist.get_world_size()
     if options.parallel == "tensor" and options.kv_heads % world:
-        raise SystemExit(f"--kv-heads {options.kv_heads} is no multiple of the {world} ranks")
+        raise SystemExit(f"--kv-heads {options.kv_heads} is not a multiple of the {world} ranks")
     mesh = init_device_mesh(device.type, (world,))
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
     torch.manual_seed(0)

@@ -5,9 +5,10 @@
 runs for 2 minutes on a GPU that nothing else uses. Ten times in turns it runs
 `gpuperf roofline copy --impl torch --n 64M --dtype fp32`, and a program that imports torch and
 creates a context; a line has the seconds of both and their difference. Then ten fresh processes
-import torch, create a context, import gpuperf and measure twice: the seconds of the first
-`gpuperf.measure`, and of the second beyond a budget of one second that a precision out of reach
-makes it spend. `first_number.py cpu 2` tries two of each on a CPU.
+import torch, create a context, import gpuperf and measure twice. A line has the seconds of the
+first `gpuperf.measure`, and by how much the second exceeds its budget of one second, which it
+spends whole because its precision is out of reach. `first_number.py cpu 2` tries two of each on a
+CPU.
 """
 
 import json

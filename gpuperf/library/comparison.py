@@ -18,7 +18,7 @@ from gpuperf.library.measure import (
     Conditions,
     Settings,
     case_of,
-    refuse_no_numbers,
+    refuse_numbers,
     refuse_unknown,
     settings,
 )
@@ -141,9 +141,9 @@ def compare(
     if not calls:
         raise UsageError("there is nothing to compare", EXAMPLE)
     refuse_unknown(conditions)
-    refuse_no_numbers(conditions)
+    refuse_numbers(conditions)
     if not isinstance(check, bool | int | float) or not 0 <= check < math.inf:
-        raise UsageError(f"check={check!r:.40} is no tolerance", "check=1e-3, or check=False")
+        raise UsageError(f"check={check!r:.40} is not a tolerance", "check=1e-3, or check=False")
     if not 2 <= rounds <= MOST_ROUNDS:
         raise UsageError(f"rounds={rounds} is not from 2 to {MOST_ROUNDS}", "rounds=5")
     if not 1 <= processes <= MOST_PROCESSES:

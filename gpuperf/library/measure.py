@@ -88,7 +88,7 @@ def settings(given: Conditions, calls: Iterable[Call] = ()) -> Settings:
     from gpuperf.measure.callables import device_name, gpu_of, opened_device
 
     refuse_unknown(given)
-    refuse_no_numbers(given)
+    refuse_numbers(given)
     device = given.get("device")
     try:
         opened = opened_device(device_name(gpu_of(calls) if device is None else str(device)))
@@ -105,7 +105,7 @@ def refuse_unknown(given: Conditions) -> None:
         raise UnknownName("argument", name, known)
 
 
-def refuse_no_numbers(given: Conditions) -> None:
+def refuse_numbers(given: Conditions) -> None:
     """Refuse a precision or a budget that is no number above 0. Raises: UsageError."""
     for name in ("precision", "budget_s"):
         value = given.get(name, 1.0)
@@ -127,7 +127,7 @@ def contract_of(facts: DeviceFacts, given: Conditions) -> tuple[Contract, Counti
 
 
 class _Decorates:
-    """Stands for the function that follows `@measure(…)`: None would be a slip."""
+    """Stand-in for the function below `@measure(…)`; None could be a slip of the caller."""
 
     def __repr__(self) -> str:
         return "<the decorated function>"
@@ -176,7 +176,7 @@ def measure(
 
 
 def measure(
-    fn: Any = DECORATES,
+    fn: Call | _Decorates = DECORATES,
     *,
     cost: Cost | None = None,
     flops: float | Flops | Sequence[Flops] | None = None,
@@ -209,7 +209,7 @@ def measure(
     says why; UsageError, CannotMeasure; what *fn* raises.
     """
     counted = cost_of(cost, flops, bytes, dtype)
-    if fn is DECORATES:
+    if isinstance(fn, _Decorates):
         return partial(measure, cost=counted, name=name, **conditions)
     chosen = settings(conditions, [fn])
     measurement = chosen.measure(fn, case_of(name or name_of(fn)), counted)

@@ -28,7 +28,7 @@ from gpuperf.units import (
     format_time,
 )
 
-# Of options, as hints name them.
+# Hints name these values of the options.
 VALUES = r"auto|wall|events|graph|blocked|activity|cold-dirty|cold|hot|cpu|cuda(?::\d+)?"
 MOST_KERNELS = 4  # named when a measurement is printed
 

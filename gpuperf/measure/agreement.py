@@ -16,7 +16,7 @@ from gpuperf.model.record import Caveat
 ROUNDINGS, SHORT_ROUNDINGS = 256, 8
 UNCHECKED = Caveat(
     "unchecked",
-    "its result was not compared with that of the baseline: it returns no tensor",
+    "the call returns no tensor, so its result was not compared with that of the baseline",
     "let it return what it computes",
 )
 SHORT = ("fp16", "bf16", "fp8")

@@ -74,7 +74,8 @@ class Measure(msgspec.Struct, tag="measure", frozen=True):
 
     The device spins for *extra_s* seconds after each call, which is a slowdown of known size. Of
     the counters of kernels only those of the *quantity* are read, if there is one. With *energy*,
-    the energy of a call is measured too. With *brief* only the time that the contract asks for is.
+    the energy of a call is measured too. With *brief* no time but
+    the one that the contract asks for is measured.
     """
 
     run: str

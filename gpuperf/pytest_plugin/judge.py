@@ -95,8 +95,8 @@ def compare(base: Run, head: Run | None, name: str) -> Comparison:
 
 
 RATE = (
-    f"of unchanged code, {Rule.alpha * 100:g} of 100 sessions at most are SLOWER by the rule of "
-    "stored gates; this was not measured for these tests"
+    f"this rule calls unchanged code SLOWER in at most {Rule.alpha * 100:g} of 100 sessions; that "
+    "rate was not measured for these tests"
 )
 
 

@@ -59,7 +59,7 @@ def open_embedded(file: BinaryIO, path: Path) -> io.BufferedIOBase:
             )
         raise RunFileError(
             f"{path} is an HTML page without a run of gpuperf",
-            "a page of one run contains it; `gpuperf gate check FILE` reads the page of a gate",
+            "`gpuperf show` reads pages of one run, and `gpuperf gate check FILE` those of gates",
         )
     try:
         if packed is None:

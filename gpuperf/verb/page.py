@@ -24,9 +24,9 @@ from gpuperf.verb.verb import Chart, load
 MOST_OPS = 4  # operations in a title
 LONGEST = 60  # characters of a name
 LONGEST_COMMAND = 300  # characters
-# How a page of gpuperf begins, since it names its generator and before.
+# A page of gpuperf has one of these near its start; those of earlier versions have the second.
 OURS = (GENERATOR.encode(), b"content=\"default-src 'none'; script-src 'sha256-")
-HEAD_BYTES = 2048  # within which a page says that it is one of gpuperf
+HEAD_BYTES = 2048  # of a file are read to find them
 
 
 def write_page(run: Run, text: bytes, target: Path) -> int:
@@ -63,7 +63,7 @@ def write_html(content: str, target: Path) -> int:
     """Write the page *content* and return its size in bytes.
 
     Raises: UsageError for a name that does not end with .html, for an unwritable file, and for an
-    existing one that is no page of gpuperf.
+    existing one that is not a page of gpuperf.
     """
     refuse_other_suffix(target)
     _refuse_foreign(target)
@@ -87,7 +87,7 @@ def _refuse_foreign(target: Path) -> None:
     except OSError as error:
         raise UsageError(f"{target} exists and cannot be read: {error.strerror}", hint) from None
     if not any(mark in head for mark in OURS):
-        raise UsageError(f"{target} exists and is no page of gpuperf", hint)
+        raise UsageError(f"{target} exists and is not a page of gpuperf", hint)
 
 
 def say_page(target: Path, size: int) -> None:

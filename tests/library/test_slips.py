@@ -83,8 +83,8 @@ def test_results_that_cannot_be_compared_are_a_doubt() -> None:
     kinds = {name: [caveat.kind for caveat in found[name].caveats] for name in found}
     assert "unchecked" in kinds["two"]
     assert "unchecked" not in kinds["one"]
-    assert "two  unchecked: its result was not compared" in str(found)
-    assert "two  unchecked: its result was not compared" in found._repr_html_()
+    assert "two  unchecked: the call returns no tensor" in str(found)
+    assert "two  unchecked: the call returns no tensor" in found._repr_html_()
     unchecked = gpuperf.compare(calls, device="cpu", budget_s=0.1, cache="hot", check=False)
     assert "unchecked" not in str(unchecked)
 
@@ -102,8 +102,8 @@ def test_so_they_are_in_other_processes(tmp_path: Path) -> None:
     ("words", "sentence"),
     [
         ({"calls": [X.sin, X.cos]}, "are a list, not a dict"),
-        ({"calls": {"a": X.sin}, "check": -1.0}, "check=-1.0 is no tolerance"),
-        ({"calls": {"a": X.sin}, "check": None}, "check=None is no tolerance"),
+        ({"calls": {"a": X.sin}, "check": -1.0}, "check=-1.0 is not a tolerance"),
+        ({"calls": {"a": X.sin}, "check": None}, "check=None is not a tolerance"),
         ({"calls": {"a": "nowhere.py:f"}, "processes": 2}, "there is no file nowhere.py"),
     ],
 )

@@ -134,7 +134,7 @@ def test_a_page_replaces_pages_of_gpuperf_alone(gpuperf: CommandLine) -> None:
     mine, run = gpuperf.folder / "mine.html", str(run_file(DTYPES))
     mine.write_text("<!doctype html><title>mine</title>")
     ended = gpuperf.within("show", run, "--html", "mine.html")
-    refused(ended, "mine.html exists and is no page of gpuperf", "choose another file")
+    refused(ended, "mine.html exists and is not a page of gpuperf", "choose another file")
     assert "mine" in mine.read_text()
     mine.write_text("")
     for _ in range(2):

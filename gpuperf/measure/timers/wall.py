@@ -15,7 +15,7 @@ from gpuperf.model.contract import Cache, TimerName
 from gpuperf.model.record import TimerFacts
 
 HOT = 200  # readings of the clock with a hot cache
-OTHER_FUNCTION = 0.1  # of a hot reading, by which the call of another empty function differs
+OTHER_FUNCTION = 0.1  # share by which the hot readings of two empty functions may differ
 COLD = 9  # the same with a cold one, as each flush takes up to a tenth of a second
 # Bytes that flush a cache: four times a small one, and twice one of 128 MiB or more. A virtual
 # machine reports the whole cache of its host, of which it has a share.
