@@ -96,6 +96,32 @@ def test_an_honest_submission_is_valid_and_its_bytes_were_seen(
         assert w.read == pytest.approx(w.calls * hardware.needed_bytes, rel=0.1)
 
 
+LARGE = """
+import torch
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return torch.relu(x)
+def get_inputs():
+    return [torch.rand({rows}, 2**18)]
+def get_init_inputs():
+    return []
+"""
+
+
+def test_inputs_of_a_23rd_of_the_memory_are_judged_with_all_kinds_of_values(
+    folder: Path, server: ForkServer | None
+) -> None:
+    rows = torch.cuda.get_device_properties(0).total_memory // 23 // 2**20
+    reference, submitted = folder / "large.py", folder / "submitted.py"
+    reference.write_text(LARGE.format(rows=rows))
+    submitted.write_text(reference.read_text().replace("class Model(", "class ModelNew("))
+    task = read_task(reference, "kernelbench", 1)
+    with Clerk(task, task.cases[0], SETTINGS, server) as clerk:
+        evidence = clerk.judge(Submission(str(submitted)))
+    assert judge_case(evidence).status == "valid", judge_case(evidence).reason
+    assert {audit.kind for audit in evidence.audits} > {"nominal", "extreme"}
+
+
 @pytest.mark.parametrize(
     ("name", "statuses"),
     [

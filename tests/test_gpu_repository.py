@@ -63,7 +63,7 @@ def test_ten_lines_guard_it_and_a_slowdown_is_red(folder: Path) -> None:
     slower = run(folder, *plain, "--gpuperf-compare=base")
     kernels.write_text(text)
     assert slower.returncode == 1, slower.stdout
-    assert "1 measurement is slower than in base" in slower.stdout
+    assert "1 measurement is slower than in base" in slower.stdout, slower.stdout
     assert "SLOWER" in next(line for line in slower.stdout.splitlines() if "rms_norm" in line)
 
 

@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
-from torch.distributed.tensor import Replicate
+from torch.distributed.tensor import DTensor, Replicate
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
     ParallelStyle,
@@ -128,7 +128,12 @@ def train(options: argparse.Namespace, device: torch.device) -> float:
     with device:
         model = nn.Sequential(*(Block(options) for _ in range(options.layers)))
     split(model, options.parallel, mesh, dtype)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+    # torch updates many tensors at once if all of them are sharded or none is, as those of norms.
+    sharded, whole = [], []
+    for parameter in model.parameters():
+        (sharded if isinstance(parameter, DTensor) else whole).append(parameter)
+    groups = [{"params": group} for group in (sharded, whole) if group]
+    optimizer = torch.optim.AdamW(groups, lr=1e-4, foreach=True)
     torch.manual_seed(1 + (dist.get_rank() if options.parallel == "fsdp" else 0))
     shape = (options.batch, options.length, options.width)
     x, target = (torch.randn(shape, device=device, dtype=dtype) for _ in range(2))

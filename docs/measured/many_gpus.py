@@ -87,7 +87,7 @@ class Sitting:
 
 def suite(sizes: str, finer: str = "") -> str:
     """Return a suite of all collectives with *sizes* in bytes, of all-reduce with *finer* ones."""
-    head = 'schema = 1\n[conditions]\nprecision = 0.02\nbudget_s = 0.1\ncounters = "off"\n'
+    head = 'schema = 1\n[conditions]\nprecision = 0.01\nbudget_s = 0.3\ncounters = "off"\n'
     case = '[[case]]\nop = "{}"\nbytes = "{}"\n'
     cases = [case.format(op, finer if finer and op == "all_reduce" else sizes) for op in OPS]
     return head + "".join(cases)

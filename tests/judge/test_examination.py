@@ -11,6 +11,7 @@ import torch.nn.functional as F
 
 from gpuperf.judge.inside.answers import _operations, _rounds_to_tf32
 from gpuperf.judge.inside.comparison import _moved, answer_of, compare
+from gpuperf.judge.inside.contents import copies_of
 from gpuperf.judge.inside.examine import allowed_kinds, unfair_ways
 from gpuperf.judge.inside.layout import take_apart
 from gpuperf.judge.inside.problem import Problem
@@ -75,6 +76,19 @@ def test_an_answer_to_harsh_values_grants_what_rounding_the_inputs_moves() -> No
     rounded = torch.sin(1000 * (x.double() * (1 + 2.0**-24))).float()
     error, bound = compare(problem, [x], [rounded], answer)
     assert error <= bound
+
+
+def test_only_small_inputs_are_copied_for_a_reference_that_leaves_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pieces, "PIECE", COUNT - 1)
+    large, (small,) = make(1)[0], [torch.ones(3)]
+    problem = Problem(make, torch.add)
+    for pure in (True, False):
+        kept, copied = copies_of(replace(problem, pure=pure), [large, small])
+        assert (kept is large) == pure
+        assert copied is not small
+        assert torch.equal(kept, large) and torch.equal(copied, small)
 
 
 def test_scalars_and_vectors_are_moved_alike() -> None:

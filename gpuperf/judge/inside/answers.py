@@ -10,7 +10,7 @@ import contextlib
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -19,7 +19,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from gpuperf.errors import CannotMeasure
 from gpuperf.judge.evidence import Audit
 from gpuperf.judge.inside.comparison import answer_of, compare
-from gpuperf.judge.inside.contents import inputs_of
+from gpuperf.judge.inside.contents import copies_of, inputs_of
 from gpuperf.judge.inside.device_memory import CannotShare, allocate
 from gpuperf.judge.inside.draws import NOMINAL
 from gpuperf.judge.inside.examine import allowed_kinds, unfair_ways
@@ -58,6 +58,20 @@ from gpuperf.measure.result_tensors import share_memory
 from gpuperf.measure.telemetry import Meter
 from gpuperf.model.cost import Bytes, Cost, Flops
 from gpuperf.model.protocol import Opened
+
+
+@dataclass(frozen=True)
+class _FirstCalls:
+    """What calls of the reference show: its results, whether it runs in float64 too, whether a
+    result shares memory with an input, the FLOPs by operator, the bytes of the inputs' elements
+    that are not zero, and the cost."""
+
+    results: tuple[TensorSpec, ...]
+    wide: bool
+    aliases: bool
+    operations: Mapping[Any, int]
+    nonzero_bytes: float
+    cost: Cost
 
 
 class Answers:
@@ -131,27 +145,18 @@ class Answers:
                 "the judge needs tasks whose inputs differ in the values of tensors alone",
             )
         self._layout = layouts[0]
-        given, tensors = inputs_of(problem, Contents(0, seeds[0], (problem.kinds or (NOMINAL,))[0]))
-        used = [tensor.clone() for tensor in tensors]
-        returned = tensors_of(problem.call(*put_together(given, used)))
-        pairs = zip(used, tensors, strict=True)
-        self._changeable = {i for i, (a, b) in enumerate(pairs) if not _same_bits(a, b)}
-        aliases = any(share_memory(a, b) for a in returned for b in used)
-        room = self._room_for(sum(t.numel() * t.element_size() for t in returned))
-        del used, returned, pairs
-        counts = _operations(problem, tensors, given)
-        if self._device.type == "cuda" and _rounds_to_tf32(counts):
-            self._problem = problem = replace(problem, tf32=True)
+        first = self._first_calls(problem, request.seed)
+        tf32 = self._device.type == "cuda" and _rounds_to_tf32(first.operations)
+        self._problem = problem = replace(problem, pure=not self._changeable, tf32=tf32)
+        room = self._room_for(sum(spec.bytes for spec in first.results))
         kinds = allowed_kinds(problem, request.seed)
         unfair = tuple(unfair_ways(problem, kinds, request.seed))
-        answer = answer_of(problem, put_together(given, tensors))
         del room
-        self._results = tuple(spec_of(tensor) for tensor in answer.own)
-        notes = () if answer.wide or problem.compare or problem.check else (NARROW,)
+        self._results = first.results
+        notes = () if first.wide or problem.compare or problem.check else (NARROW,)
         state, init = lay_out(dict(problem.state)), lay_out(list(problem.init))
         if init.tensors:
             raise CannotMeasure("an argument of the constructor is a tensor")
-        cost = problem.cost or _cost(problem, tensors, counts, self._results)
         return Loaded(
             self._layout,
             state,
@@ -159,13 +164,31 @@ class Answers:
             self._results,
             kinds,
             unfair,
-            cost,
+            problem.cost or first.cost,
             notes,
-            aliases,
+            first.aliases,
             Opened(*fingerprint_of(device, Meter())),
-            sum(_nonzero_bytes(tensor) for tensor in tensors),
+            first.nonzero_bytes,
             min(self._probe() for _ in range(PROBES)),
         )
+
+    def _first_calls(self, problem: Problem, seed: int) -> _FirstCalls:
+        """Observe calls of the reference, and which of its inputs they change."""
+        kind = (problem.kinds or (NOMINAL,))[0]
+        given, tensors = inputs_of(problem, Contents(0, seed, kind))
+        used = [tensor.clone() for tensor in tensors]
+        returned = tensors_of(problem.call(*put_together(given, used)))
+        pairs = zip(used, tensors, strict=True)
+        self._changeable = {i for i, (a, b) in enumerate(pairs) if not _same_bits(a, b)}
+        aliases = any(share_memory(a, b) for a in returned for b in used)
+        del used, returned, pairs
+        problem = replace(problem, pure=not self._changeable)
+        operations = _operations(problem, tensors, given)
+        nonzero = sum(_nonzero_bytes(tensor) for tensor in tensors)
+        answer = answer_of(problem, put_together(given, tensors))
+        results = tuple(spec_of(tensor) for tensor in answer.own)
+        cost = _cost(problem, tensors, operations, results)
+        return _FirstCalls(results, answer.wide, aliases, operations, nonzero, cost)
 
     def _room_for(self, result: int) -> torch.Tensor | None:
         """Take as much memory of a GPU as two seats and their results will take, of so many bytes
@@ -269,7 +292,7 @@ class Answers:
             ]
             answer = answer_of(
                 self.problem,
-                put_together(skeleton, [t.clone() for t in tensors]),
+                put_together(skeleton, copies_of(self.problem, tensors)),
                 contents.kind != NOMINAL,
             )
             error, bound = compare(self.problem, put_together(skeleton, tensors), outputs, answer)
@@ -337,7 +360,7 @@ def _operations(problem: Problem, tensors: list[torch.Tensor], skeleton: Any) ->
     """Return the FLOPs of the reference by operator, by torch's formulas, which count products and
     convolutions alone; empty where it does not run in their mode."""
     with contextlib.suppress(Exception), FlopCounterMode(display=False) as counter:
-        problem.call(*put_together(skeleton, [t.clone() for t in tensors]))
+        problem.call(*put_together(skeleton, copies_of(problem, tensors)))
         counts: Mapping[Any, int] = counter.get_flop_counts().get("Global", {})
         return counts
     return {}

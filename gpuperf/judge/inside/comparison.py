@@ -53,6 +53,7 @@ def answer_of(problem: Problem, arguments: Sequence[Any], harsh: bool = False) -
             # Nothing is computed by it again before the comparison, unless the values are harsh.
             held = not harsh and _is_alone(results, arguments)
             exact = list(results) if held else [tensor.clone() for tensor in results]
+            del results
         except torch.OutOfMemoryError:
             raise
         except (RuntimeError, TypeError, ValueError):
@@ -63,7 +64,7 @@ def answer_of(problem: Problem, arguments: Sequence[Any], harsh: bool = False) -
     if not wide or not harsh or problem.exact is None:
         return Answer(exact if wide else own, own, wide, harsh=harsh)
     near = [_moved(argument) for argument in arguments]
-    return Answer(exact, own, wide, [t.clone() for t in tensors_of(problem.exact(*near))], harsh)
+    return Answer(exact, own, wide, list(tensors_of(problem.exact(*near))), harsh)
 
 
 def own_of(problem: Problem, arguments: Sequence[Any]) -> list[torch.Tensor]:

@@ -11,6 +11,7 @@ from gpuperf.judge.inside.draws import NOMINAL, change, change_one
 from gpuperf.judge.inside.layout import put_together, take_apart
 from gpuperf.judge.inside.problem import Problem
 from gpuperf.judge.protocol import Contents
+from gpuperf.measure.pieces import is_large
 
 
 def inputs_of(problem: Problem, contents: Contents) -> tuple[Any, list[torch.Tensor]]:
@@ -34,6 +35,12 @@ def _made(problem: Problem, seed: int, kind: str) -> tuple[Any, list[torch.Tenso
     if problem.make_kind is None and kind != NOMINAL:
         change(tensors, kind, seed)
     return skeleton, tensors
+
+
+def copies_of(problem: Problem, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Return *tensors* for a call of the reference: copies, but large ones that it leaves as they
+    are themselves, as gigabytes have no room for copies."""
+    return [t if problem.pure and is_large(t) else t.clone() for t in tensors]
 
 
 def arguments_of(problem: Problem, contents: Contents) -> list[Any]:

@@ -15,7 +15,7 @@ import torch
 
 from gpuperf.judge.evidence import Unfair
 from gpuperf.judge.inside.comparison import Answer, answer_of, compare, own_of
-from gpuperf.judge.inside.contents import inputs_of
+from gpuperf.judge.inside.contents import copies_of, inputs_of
 from gpuperf.judge.inside.draws import CHANGES, NOMINAL
 from gpuperf.judge.inside.layout import put_together
 from gpuperf.judge.inside.problem import Problem
@@ -109,7 +109,7 @@ class _Trial:
         return any(self.passes(guess) for guess in self.guesses(way))
 
     def _arguments(self, tensors: Sequence[torch.Tensor]) -> Any:
-        return put_together(self.skeleton, [tensor.clone() for tensor in tensors])
+        return put_together(self.skeleton, copies_of(self.problem, tensors))
 
     def passes(self, outputs: list[torch.Tensor]) -> bool:
         """Return whether *outputs* are accepted for the first draw."""

@@ -23,7 +23,8 @@ class Problem:
     returns a reason to refuse, or nothing. `compare(arguments, outputs, harsh)` replaces the
     comparison, and returns the error and its bound. `kinds` are the kinds of values that the task
     allows (None: to be found out), drawn by `make_kind(seed, kind)`. `relative` and `absolute` are
-    tolerances that the task declares. With `tf32` its products of fp32 may round to TF32.
+    tolerances that the task declares. With `tf32` its products of fp32 may round to TF32. A `pure`
+    reference has left its arguments as they were.
     """
 
     make: Callable[[int], Sequence[Any]]
@@ -39,6 +40,7 @@ class Problem:
     relative: float = 0.0
     absolute: float = 0.0
     tf32: bool = False
+    pure: bool = False
 
 
 # Binds the call of a side to the arguments in one slot.
