@@ -129,7 +129,8 @@ def train(options: argparse.Namespace, device: torch.device) -> float:
         model = nn.Sequential(*(Block(options) for _ in range(options.layers)))
     split(model, options.parallel, mesh, dtype)
     # torch updates many tensors at once if all of them are sharded or none is, as those of norms.
-    sharded, whole = [], []
+    sharded: list[nn.Parameter] = []
+    whole: list[nn.Parameter] = []
     for parameter in model.parameters():
         (sharded if isinstance(parameter, DTensor) else whole).append(parameter)
     groups = [{"params": group} for group in (sharded, whole) if group]
