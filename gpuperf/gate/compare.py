@@ -191,12 +191,27 @@ def _unfit(sides: tuple[_Side, _Side], key: Key) -> tuple[str, bool]:
     if failed[0] is None and failed[1] is None:
         base, head = both[0][-1], both[1][-1]
         primary = {"time": base.primary}, {"time": head.primary}
-        return ", ".join((*differing(base.hard, head.hard), *differing(*primary))), False
+        times = [] if _same_time(sides, key) else differing(*primary)
+        return ", ".join((*differing(base.hard, head.hard), *times)), False
     texts = [f"{r.status} {r.reason}".strip()[:150] if r else "ok" for r in failed]
     statuses = {record.status for records in both for record in records}
     if len(statuses) == 1 and statuses <= set(TOLERATED):
         return texts[0], True
     return f"base: {texts[0]}; head: {texts[1]}", False
+
+
+def _same_time(sides: tuple[_Side, _Side], key: Key) -> bool:
+    """Return whether the primary times of both sides have one definition for this case.
+
+    The timer `auto` takes CUPTI's record of a call of one kernel, and a window from the first start
+    to the last end of a call of several: for one kernel both are the same.
+    """
+    names = {side.records[key][-1].primary for side in sides}
+    if names != {"busy", "window"}:
+        return len(names) == 1
+    whole = {record.primary: record for record in (side.whole[key] for side in sides)}
+    traced = "span" in whole["window"].times  # else its window has the floor of other calls
+    return traced and sum(kernel.count for kernel in whole["busy"].kernels) == 1
 
 
 def _sets(sides: tuple[_Side, _Side], key: Key, margin: float | None) -> Sets:

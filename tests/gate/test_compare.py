@@ -106,6 +106,34 @@ def test_software_that_differs_is_said() -> None:
     assert "torch is '2.13' on the base and '2.14' on the head" in report.notes
 
 
+@pytest.mark.parametrize(
+    ("launches", "traced", "verdict"),
+    [(1, True, "REGRESSED"), (2, True, "NOT_COMPARABLE"), (1, False, "NOT_COMPARABLE")],
+)
+def test_a_kernel_that_became_two_is_judged(launches: int, traced: bool, verdict: str) -> None:
+    """One kernel is timed by its record, which is the window from its start to its end."""
+
+    def changed(run: Run, primary: str, count: int) -> Run:
+        records = []
+        for record in run.records:
+            if record.case.id == CASES[0].id:
+                assert record.samples is not None
+                times = {primary: record.samples} | ({"span": record.samples} if traced else {})
+                kernels = (Kernel("scale", count),)
+                record = replace(record, times=times, primary=primary, kernels=kernels)  # type: ignore[arg-type]
+            records.append(record)
+        return replace(run, records=tuple(records))
+
+    base = changed(run_of(), "busy", launches)
+    report = compare_runs(
+        base, changed(run_of({CASES[0].id: 0.5}, seed=2), "window", 2), Rule(), 0.05
+    )
+    (case,) = (case for case in report.cases if case.case == CASES[0].id)
+    assert case.judged.verdict == verdict
+    if verdict == "NOT_COMPARABLE":
+        assert "time is 'busy' on the base and 'window' on the head" in case.judged.reason
+
+
 def test_runs_of_two_hosts_are_advice_and_no_verdict() -> None:
     other = replace(HERE, live={"host": "two"})
     head = run_of({CASES[0].id: 0.2}, seed=2, fingerprint=other)
