@@ -1,14 +1,7 @@
 """Divide the seconds of a step into parts, and place its operators under the roofs.
 
-The seconds of a step come from the plain pass, and what the device did in it from the trace. A
-profiler lengthens the gaps between kernels but not the kernels, so the idle seconds are those of
-the plain step less the busy seconds of a traced step; the trace only says what the host did then.
-
-Kernels may be faster in the trace: a card that rested between the passes has a higher clock than
-under a sustained load. That is so where the device never waited for the host in the plain steps,
-and idled less in the trace than that difference; the kernels' times are then scaled up to fill the
-plain step. The host makes copies from and to pageable memory, and a profiler delays the host: times
-of such copies are scaled down to what the plain step has beside all other work in the trace.
+The seconds of a step come from the plain pass, and what the device did in it from the trace, whose
+times are fitted to the plain step (`profile.scales`).
 
 Calls of one operator on equal shapes are one record, of which some may copy and others compute (a
 batch that moves to the device, and a cast of it): copies are counted apart from kernels.
@@ -17,17 +10,17 @@ batch that moves to the device, and a cast of it): copies are counted apart from
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from gpuperf.errors import UsageError
 from gpuperf.model.cost import Cost
-from gpuperf.model.kernelname import PAGEABLE
 from gpuperf.model.metrics import sum_up
 from gpuperf.model.record import Header, Kernel, Record, Run
 from gpuperf.model.samples import Samples
 from gpuperf.profile.losses import Loss, largest_loss
 from gpuperf.profile.plainpass import step_s as plain_step_s
 from gpuperf.profile.ranks.study import Together, together
+from gpuperf.profile.scales import Scales, communicates, fit_step, is_copy, traced_s
 from gpuperf.roofline.study import Placement, place
 
 # The parts of a step, in the order of a bar.
@@ -52,9 +45,6 @@ LIMITS = {  # the part of an operator by the resource that bounds it
 }
 LATENCY_S = 4e-6  # a kernel that takes less is bound by latency
 NO_PASS = "no pass took a step"  # why a region has no time
-# The most that a kernel of a plain step takes, over its time in the trace: an H200's clock is
-# 1980 MHz at rest, and 1500 MHz at its power cap.
-MOST_SLOWER = 1.3
 
 
 @dataclass(frozen=True)
@@ -77,9 +67,8 @@ class Profile:
 
     `busy_s` are the seconds in which the device worked; None without a trace. `placement` is that
     of the step's compulsory FLOPs and bytes; `hfu` counts all FLOPs of the operators, recomputation
-    included. Traced times of kernels (on a CPU, of operators) are multiplied by `scale`, those of
-    pageable copies by `pageable_scale`, to fit the plain step. `together` compares the ranks of a
-    distributed program, and has the collectives of any other.
+    included. Traced times are multiplied by `scales` to fit the plain step. `together` compares the
+    ranks of a distributed program, and has the collectives of any other.
     """
 
     region: Record
@@ -90,8 +79,7 @@ class Profile:
     placement: Placement | None
     hfu: float | None
     cuda: bool
-    scale: float = 1.0
-    pageable_scale: float = 1.0
+    scales: Scales = field(default_factory=Scales)
     together: Together | None = None
 
     @property
@@ -137,11 +125,7 @@ def kernels_of(profile: Profile) -> tuple[KernelUse, ...]:
             launches.setdefault(kernel.name, []).append((kernel, row.record.case.op))
     uses = []
     for name, own in launches.items():
-        scale = 1.0
-        if profile.cuda and own[0][0].computes:
-            scale = profile.scale
-        elif PAGEABLE in own[0][0].route:
-            scale = profile.pageable_scale
+        scale = profile.scales.of(own[0][0]) if profile.cuda else 1.0
         seconds = scale * sum(kernel.time_s or 0.0 for kernel, _ in own)
         operators = tuple(dict.fromkeys(operator for _, operator in own))
         count = sum(kernel.count for kernel, _ in own)
@@ -159,14 +143,12 @@ def profiles(run: Run) -> tuple[Profile, ...]:
     """
     timed = [record for record in run.records if is_timed(record)]
     reporter = min((record.rank for record in timed), default=0)
-    regions = [
-        replace(
-            profile_of(record, _operators(run, record), run.header),
-            together=_together(timed, record),
-        )
-        for record in timed
-        if record.rank == reporter
-    ]
+    regions = []
+    for record in timed:
+        if record.rank == reporter:
+            compared = _together(timed, record)
+            own = profile_of(record, _operators(run, record), run.header, _waiting(compared))
+            regions.append(replace(own, together=compared))
     if not regions:
         reason = next((r.reason for r in run.records if r.kind == "region" and r.reason), "")
         raise UsageError(
@@ -187,6 +169,13 @@ def _together(timed: Sequence[Record], region: Record) -> Together | None:
     return together(ordered, {r.rank: _step_s(r) for r in ordered if r.primary == "step"})
 
 
+def _waiting(compared: Together | None) -> float | None:
+    """Return the seconds in which the reporting rank waits in a traced step; None if unknown."""
+    if compared is None or compared.world < 2:
+        return 0.0
+    return compared.rows[0].waiting_s
+
+
 def _step_s(region: Record) -> float:
     samples = region.samples
     assert samples is not None
@@ -205,97 +194,46 @@ def _operators(run: Run, region: Record) -> list[Record]:
     return [r for r in run.records if r.kind == "operator" and (r.region, r.rank) == key]
 
 
-def profile_of(region: Record, operators: Sequence[Record], header: Header) -> Profile:
-    """Return the profile of *region* and its *operators* under the roofs of *header*."""
-    samples = region.samples
-    assert samples is not None
+def profile_of(
+    region: Record, operators: Sequence[Record], header: Header, waiting_s: float | None = 0.0
+) -> Profile:
+    """Return the profile of *region* and its *operators* under the roofs of *header*.
+
+    Its rank waited for *waiting_s* seconds a traced step in collectives (None: unknown).
+    """
+    assert region.samples is not None
     step_s = _step_s(region)
     cuda = header.device.kind != "cpu"
-    busy, traced = region.times.get("busy"), region.times.get("traced")
-    busy_s, scale, pageable_scale = None if busy is None else step_s, 1.0, 1.0
-    if cuda and busy is not None:
-        busy_s = _busy(region, step_s, busy.median_s)
-        pageable_s = sum(_copied_s(record, PAGEABLE) for record in operators)
-        if pageable_s:
-            left_s = max(0.0, busy_s - max(0.0, busy.median_s - pageable_s))
-            pageable_scale = min(1.0, left_s / pageable_s)
-        traced_s = sum(_off_clock_s(record) for record in operators)
-        fixed_s = traced_s - (1 - pageable_scale) * pageable_s
-        if traced_s < busy.median_s and fixed_s < busy_s:
-            scale = (busy_s - fixed_s) / (busy.median_s - traced_s)
-    elif traced is not None and traced.median_s > 0:
+    plain = fit_step(region, operators, step_s, waiting_s) if cuda else None
+    traced = region.times.get("traced")
+    scales = plain.scales if plain else Scales()
+    if not cuda and traced is not None and traced.median_s > 0:
         # The profiler lengthens what it times, so only shares of the traced step are used.
-        scale = step_s / traced.median_s
-    rows = [
-        _row(record, step_s, header, scale, pageable_scale if cuda else None)
-        for record in operators
-    ]
+        scales = Scales(step_s / traced.median_s)
+    rows = [_row(record, step_s, header, scales, cuda) for record in operators]
     rows.sort(key=lambda row: -row.seconds)
-    if not cuda and busy is not None:  # the host is the device
+    busy_s = plain.busy_s if plain else None
+    if not cuda and "busy" in region.times:  # the host is the device
         busy_s = min(step_s, sum(row.seconds for row in rows))
     return Profile(
         region,
         step_s,
         busy_s,
-        _parts(region, rows, step_s, busy_s, cuda),
+        _parts(region, rows, step_s, busy_s, plain.exposed_s if plain else None, cuda),
         tuple(rows),
         _placed(region, header),
         _hfu(region, header),
         cuda,
-        scale,
-        pageable_scale,
+        scales,
     )
 
 
-def _busy(region: Record, step_s: float, traced_s: float) -> float:
-    """Return the busy seconds of a plain step of *step_s* seconds; *traced_s* are those traced."""
-    occupied = region.program.occupied if region.program and region.primary == "step" else {}
-    idle_s = max(0.0, step_s - traced_s)
-    least = step_s - min(idle_s, occupied.get("idle_most", idle_s))
-    return least if least <= MOST_SLOWER * traced_s else step_s - idle_s
-
-
-def _off_clock_s(record: Record) -> float:
-    """Return the traced seconds of *record* that the SMs' clock does not change."""
-    return _traced_s(record) if communicates(record) else _copied_s(record)
-
-
-def communicates(record: Record) -> bool:
-    """Return whether *record* is a collective, by its name or by the names of its kernels."""
-    kinds = {kernel.kind for kernel in record.kernels}
-    return kinds == {"communication"} or bool(
-        record.operator and record.operator.kind == "communication"
-    )
-
-
-def _is_copy(record: Record) -> bool:
-    return bool(record.kernels) and not any(k.computes for k in record.kernels)
-
-
-def _copied_s(record: Record, route: str = "") -> float:
-    """Return the traced seconds of *record* in copies whose route contains *route* (empty: all)."""
-    own = [k for k in record.kernels if k.kind == "copy" and route in k.route]
-    if _is_copy(record) and (not route or len(own) == len(record.kernels)):
-        return _traced_s(record)
-    return min(_traced_s(record), sum(k.time_s or 0.0 for k in own))
-
-
-def _traced_s(record: Record) -> float:
-    return record.samples.median_s if record.samples is not None else 0.0
-
-
-def _row(
-    record: Record, step_s: float, header: Header, scale: float, pageable_scale: float | None
-) -> OperatorRow:
-    """Return the row of *record* in a step of *step_s* seconds, with its traced times multiplied by
-    *scale*, those of pageable copies by *pageable_scale* (None on a CPU)."""
+def _row(record: Record, step_s: float, header: Header, scales: Scales, cuda: bool) -> OperatorRow:
+    """Return the row of *record* in a step of *step_s* seconds, its traced times by *scales*."""
     samples, copied_s = record.samples, 0.0
-    if pageable_scale is not None:
-        less_s = (1 - pageable_scale) * _copied_s(record, PAGEABLE)
-        copied_s, fixed_s = _copied_s(record) - less_s, _off_clock_s(record)
-        scaled_s = scale * (_traced_s(record) - fixed_s) + fixed_s - less_s
-    else:
-        scaled_s = scale * _traced_s(record)
+    scaled_s = scales.kernels * traced_s(record)
+    if cuda:
+        scaled_s, copied_s = scales.fit(record)
     if samples is not None and record.primary and scaled_s != samples.median_s:
         samples = Samples((scaled_s,))
         record = replace(record, times={**record.times, record.primary: samples})
@@ -327,7 +265,7 @@ def _placed(record: Record, header: Header) -> Placement | None:
 def _part(record: Record, placed: Placement | None, seconds: float) -> str:
     if communicates(record):
         return "communication"
-    if _is_copy(record):
+    if is_copy(record):
         return "copies"
     launches = sum(kernel.count for kernel in record.kernels)
     if launches and seconds / launches < LATENCY_S:
@@ -338,17 +276,27 @@ def _part(record: Record, placed: Placement | None, seconds: float) -> str:
 
 
 def _parts(
-    region: Record, rows: Sequence[OperatorRow], step_s: float, busy_s: float | None, cuda: bool
+    region: Record,
+    rows: Sequence[OperatorRow],
+    step_s: float,
+    busy_s: float | None,
+    exposed_s: float | None,
+    cuda: bool,
 ) -> dict[str, float]:
-    """Return the seconds of a step in each of `PARTS`, which sum to *step_s*."""
+    """Return the seconds of a step in each of `PARTS`, which sum to *step_s*; of *exposed_s* it
+    communicates and computes nothing (None: unknown)."""
     parts = dict.fromkeys(PARTS, 0.0)
     if busy_s is None:
         return {**parts, "not traced": step_s}
     for row in rows:
         parts["copies"] += row.copied_s
         parts[row.part] += row.seconds - row.copied_s
-    total = sum(parts.values())
-    if total:  # kernels that overlap count once
+    total, linked_s = sum(parts.values()), parts["communication"]
+    if exposed_s is not None and total > linked_s:  # what compute hides counts as compute
+        share = (busy_s - exposed_s) / (total - linked_s)
+        parts = {name: seconds * share for name, seconds in parts.items()}
+        parts["communication"] = exposed_s
+    elif total:  # kernels that overlap count once
         parts = {name: seconds * busy_s / total for name, seconds in parts.items()}
     idle_s = max(0.0, step_s - busy_s)
     if not cuda:

@@ -35,7 +35,7 @@ def saved(profile: Profile, device_s: float, copies: bool = False) -> tuple[floa
         engines["copies"] += share.copied_s
         engines[engine] += share.seconds - share.copied_s
     if profile.cuda:  # times of kernels that overlap copies were scaled down to fit the step
-        engines["kernels"] /= min(1.0, profile.scale)
+        engines["kernels"] /= min(1.0, profile.scales.kernels)
     engines["copies" if copies else "kernels"] -= device_s
     left_s = max(busy_s - device_s, *engines.values(), 0.0)
     counts = busy_s / profile.step_s if profile.cuda and not copies else 1.0

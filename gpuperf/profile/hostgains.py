@@ -80,7 +80,7 @@ def _pageable(profile: Profile, header: Header) -> Iterator[Gain]:
     link = f"PCIe {version}" if known else f"PCIe {UNKNOWN}, as the device's is unknown"
     for name, size in moved.items():
         seconds = program.occupied.get(name, 0.0) if program else 0.0
-        seconds *= profile.pageable_scale
+        seconds *= profile.scales.pageable
         if "pageable" in name and seconds:
             gain_s, share = saved(profile, max(0.0, seconds - size / rate), copies=True)
             yield Gain(

@@ -217,28 +217,34 @@ def above_roof(profile: Profile, most_rows: int) -> list[str]:
     if not any(p and p.fraction and p.fraction > ABOVE for p in placed):
         return []
     why = "bytes came from cache, or the roof is too low"
-    if profile.scale < 1 - DRAWN_OUT:
+    if profile.scales.kernels < 1 - DRAWN_OUT:
         why = "bytes came from cache, the roof is too low, or times of kernels were scaled too far"
     return [f"of roof above 100 %: {why}"]
 
 
 def scales_of(profile: Profile) -> list[str]:
     """Return sentences on traced times that were scaled to fit the plain step."""
+    scales = profile.scales
     notes = []
-    if profile.cuda and abs(profile.scale - 1) > DRAWN_OUT:
+    if profile.cuda and abs(scales.kernels - 1) > DRAWN_OUT:
         why = "they took longer than the plain step, in which they must fit"
-        if profile.scale > 1:
+        if scales.kernels > 1:
             why = (
                 "in the plain step the device never waited, so they took this long there (a card "
                 "that has rested between passes has a higher clock)"
             )
-        notes.append(f"times of kernels are {profile.scale:.3f} times those of the trace: {why}")
-    if profile.pageable_scale < 1 - DRAWN_OUT:
-        notes.append(
-            f"times of pageable copies are {profile.pageable_scale:.3f} times those of the trace: "
-            "the host makes them, a profiler delays the host, and the plain step leaves no more"
-        )
+        notes.append(_scaled("kernels", scales.kernels, why))
+    if scales.pageable < 1 - DRAWN_OUT:
+        why = "the host makes them, a profiler delays the host, and the plain step leaves no more"
+        notes.append(_scaled("pageable copies", scales.pageable, why))
+    if scales.collectives < 1 - DRAWN_OUT:
+        why = "a profiler delays the hosts of other ranks, for which this rank waits in them"
+        notes.append(_scaled("collectives", scales.collectives, why))
     return notes
+
+
+def _scaled(what: str, scale: float, why: str) -> str:
+    return f"times of {what} are {scale:.3f} times those of the trace: {why}"
 
 
 def _counted_bytes(profile: Profile) -> list[str]:

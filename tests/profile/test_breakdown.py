@@ -63,7 +63,7 @@ def test_a_step_idles_no_longer_than_a_traced_one() -> None:
     occupied = {"idle_most": 4e-3, "idle_between": 1e-3}
     found = profile(region(busy_s=90e-3, occupied=occupied), MATMUL)
     assert found.busy_s == pytest.approx(96e-3)
-    assert found.scale == pytest.approx(96 / 90)
+    assert found.scales.kernels == pytest.approx(96 / 90)
     assert found.operators[0].seconds == pytest.approx(30e-3 * 96 / 90)
     assert kernels_of(found)[0].seconds == found.operators[0].seconds
     assert found.parts["idle: between kernels"] == pytest.approx(1e-3)
@@ -79,7 +79,7 @@ def test_no_card_is_slower_than_that_by_its_clock(traced_s: float) -> None:
     cannot have been in it."""
     found = profile(region(busy_s=traced_s, occupied={"idle_most": 1e-3}), MATMUL)
     assert found.busy_s == pytest.approx(min(traced_s, STEP_S))
-    assert found.scale == pytest.approx(min(1.0, STEP_S / traced_s))
+    assert found.scales.kernels == pytest.approx(min(1.0, STEP_S / traced_s))
 
 
 def test_the_gaps_that_a_device_takes_itself_are_not_for_cuda_graphs() -> None:
@@ -263,7 +263,7 @@ def test_parts_and_kernels_of_a_delayed_copy_are_those_of_the_plain_step() -> No
     whole = region(busy_s=195e-3, step_s=70e-3, occupied={"busy": 195e-3})
     (own,) = profiles(run_of(whole, (kernels, copied)))
     assert own.parts["copies"] == pytest.approx(25e-3)
-    assert own.scale == pytest.approx(1.0)
+    assert own.scales.kernels == pytest.approx(1.0)
     assert [use.seconds for use in kernels_of(own)] == pytest.approx([45e-3, 25e-3])
 
 
@@ -280,7 +280,7 @@ def test_a_delayed_copy_is_shortened_beside_a_cast_of_the_same_shape() -> None:
     )
     run = run_of(whole, (operator("aten::mm", "1×1 bf16", 30e-3), both))
     (own,) = profiles(run)
-    assert own.scale == pytest.approx(1.0)
+    assert own.scales.kernels == pytest.approx(1.0)
     assert own.parts["copies"] == pytest.approx(25e-3)
     assert [share.seconds for share in own.operators] == pytest.approx([40e-3, 30e-3])
     top = replace(run.header, peaks=replace(h200_peaks(), pcie="5.0"))
@@ -531,7 +531,7 @@ def test_a_trace_alone_is_as_idle_as_it_was() -> None:
         whole, times={"traced": Samples((STEP_S,)), "busy": Samples((80e-3,))}, primary="traced"
     )
     found = profile(alone, MATMUL)
-    assert (found.busy_s, found.scale) == (pytest.approx(80e-3), pytest.approx(1.0))
+    assert (found.busy_s, found.scales.kernels) == (pytest.approx(80e-3), pytest.approx(1.0))
 
 
 def test_a_copy_does_not_follow_the_clock() -> None:
@@ -540,7 +540,7 @@ def test_a_copy_does_not_follow_the_clock() -> None:
     found = profile(region(busy_s=90e-3, occupied={"idle_most": 2e-3}), copy, kernels)
     assert [share.seconds for share in found.operators] == pytest.approx([88e-3, 10e-3])
     assert [use.seconds for use in kernels_of(found)] == pytest.approx([88e-3, 10e-3])
-    assert found.scale == pytest.approx(88 / 80)
+    assert found.scales.kernels == pytest.approx(88 / 80)
 
 
 def test_a_loop_that_waits_for_data_is_told_so_first() -> None:
