@@ -39,6 +39,7 @@ WRAPPER = re.compile(
     r"TorchDynamo|CompiledFunction|CompiledAutograd|Pregraph bytecode|AOTDispatcher|FSDP::|"
     r"DistributedDataParallel|FullyShardedDataParallel|enumerate\(DataLoader\)|PyTorch Profiler"
 )
+SUBCLASS = "PythonSubclass"  # inside an operator on a subclass of Tensor, which runs it by others
 # `## Call CompiledFxGraph fazqq3yx7hvihbpqzfbgwlnqf2qrkeqpsj62jszpxvpxm2vlwfkj ##`
 GRAPH = re.compile(r"CompiledFxGraph (\w{1,8})")
 
@@ -252,11 +253,16 @@ def _owners(
     back = bytearray((engine[calls] | (timeline.operators.forward_thread > 0)).tobytes())
     owner = array("q", range(len(calls)))
     taken = bytearray(len(calls))
+    subclass = numpy.array([call.name == SUBCLASS for call in timeline.calls], bool)[calls]
+    inside = {int(parent[i]): i for i in numpy.flatnonzero(subclass).tolist()}
     for i, (above, call) in enumerate(zip(parent.data, calls.data, strict=True)):
+        back[i] |= back[above] if above >= 0 else 0
+        if i in inside:  # the operators in there compute, as they have the tensors of this process
+            owner[i] = inside[i]
+            continue
         taken[i] = chosen[call]
         if above < 0:
             continue
-        back[i] |= back[above]
         if linked[call] and not linked[calls[owner[above]]]:
             continue  # an operator of DTensor may wait for a collective inside
         if taken[above] or (wrapper[call] and not taken[i] and not wrapper[calls[owner[above]]]):

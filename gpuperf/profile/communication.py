@@ -16,7 +16,7 @@ from gpuperf.model.aten import Call, Tensor
 from gpuperf.model.collective import Collective, Message, collective_name
 from gpuperf.model.kernelname import kind_of
 from gpuperf.model.timeline import KERNEL, KINDS, Timeline
-from gpuperf.profile.attribution import WRAPPER, call_stacks
+from gpuperf.profile.attribution import SUBCLASS, WRAPPER, call_stacks
 from gpuperf.profile.cost.communication import SPACES
 from gpuperf.profile.groups import NODE
 from gpuperf.profile.intervals import IntervalSet
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 
 SECOND = 10**9  # nanoseconds
-SUBCLASS = "PythonSubclass"  # inside an operator of DTensor, which calls others by its own code
 # Operators of c10d whose first argument is the result, so that the input is the second one.
 INPUT_SECOND = ("_allgather_base_", "_reduce_scatter_base_", "alltoall_base_", "allgather_")
 # Of these the whole array is the result, the first argument; of `PARTS` a rank has one of n parts.

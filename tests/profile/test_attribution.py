@@ -182,6 +182,24 @@ def test_operators_inside_of_a_preferred_one_count_as_it(tmp_path: Path) -> None
     assert len(found) == 4
 
 
+def test_operators_inside_of_one_on_a_subclass_count_themselves(tmp_path: Path) -> None:
+    trace = Trace()
+    trace.op("autograd::engine::evaluate_function: MmBackward0", 0, 100)
+    trace.op("aten::mm", 10, 90)
+    trace.op("PythonSubclass", 20, 80)
+    trace.op("aten::mm", 30, 60)
+    trace.op("aten::empty", 40, 50)
+    trace.launch("gemm", at=55, start=200, end=260)
+    timeline = timeline_of(trace, tmp_path)
+    groups = call_groups(timeline, whole(timeline), {"aten::mm", "aten::empty"})
+    found = by_name(groups)
+    product, rest = found["aten::mm"], found["PythonSubclass"]
+    assert (product.count, product.backward) == (1, True)
+    assert (product.device_s, product.host_s) == (pytest.approx(60 * NS), pytest.approx(30 * NS))
+    assert (rest.count, rest.device_s, rest.host_s) == (1, 0.0, pytest.approx(50 * NS))
+    assert "aten::empty" not in found
+
+
 def test_wrappers_own_nothing_where_they_stand_in_an_operator(tmp_path: Path) -> None:
     trace = Trace()
     trace.op("c10d::allreduce_", 0, 100)

@@ -114,14 +114,10 @@ def test_a_first_look_has_what_a_user_acts_on() -> None:
         assert words in text
 
 
-def test_a_share_above_the_roof_has_a_note() -> None:
-    """114 % in a profile whose times of kernels were scaled by 0.8 to fit the plain step."""
-    run = read_run(run_file("h100x2-profile-ddp-on"))
-    note = "of roof above 100 %: bytes came from cache, the roof is too low, or times of kernels"
-    assert note in render_profile(run, "table", verbose=True, screen=Screen(200))
-    kept = [r for r in run.records if r.kind == "region" or "_to_copy" in r.case.op]
-    assert note in render_profile(replace(run, records=tuple(kept)), "table", screen=Screen(100))
-    assert "of roof above" not in render_profile(read_run(run_file("h200-profile-sdpa")), "table")
+def test_no_product_of_a_real_profile_is_above_its_roof() -> None:
+    """Of DDP on two H100 a copy had 114 %, since waiting in collectives shortened kernels."""
+    for name in ("h100x2-profile-ddp-on", "h200-profile-sdpa"):
+        assert "of roof above" not in render_profile(read_run(run_file(name)), "table")
 
 
 def test_a_caveat_of_several_messages_takes_one_line() -> None:

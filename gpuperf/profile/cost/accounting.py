@@ -24,6 +24,7 @@ from gpuperf.profile.cost import (
     optimizer,
     pointwise,
     reduction,
+    sharding,
 )
 from gpuperf.profile.cost.arguments import Arguments
 from gpuperf.profile.cost.tally import Kind, Rule, Rules, Tally, memory
@@ -83,6 +84,8 @@ def rule_of(name: str) -> tuple[Kind, Rule | None]:
         return "communication", communication.collective
     if space == "profiler":  # marks of where a range begins and ends
         return "view", movement.nothing
+    if space == "fsdp":
+        return sharding.RULES.get(Arguments(Call(name)).name, ("unknown", None))
     if space not in ("aten", "higher_order") and plain_name(name) not in BARE:
         return "unknown", None
     return RULES.get(Arguments(Call(name)).name, ("unknown", None))

@@ -63,6 +63,9 @@ class CallRecorder(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped
     `missed` counts calls that could not be recorded, and all calls once it is `full`, after
     `MOST_SEEN` calls or `MOST_S` seconds of its own. No exception of the recording reaches the
     program.
+
+    A subclass of Tensor runs an operator by others: those are recorded, as they have the tensors of
+    this process. The shape of a DTensor is that of the whole on all ranks.
     """
 
     supports_higher_order_operators = True
@@ -99,6 +102,8 @@ class CallRecorder(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         """Call *func* and record the call."""
+        if _by_subclass(types):
+            return NotImplemented  # the subclass runs first, then this, for the operators inside
         named = dict(kwargs or {})
         if os.getpid() != self._process:  # a child that was forked in a step
             return func(*args, **named)
@@ -206,6 +211,8 @@ class FlopCounter(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped 
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         """Call *func* and add its FLOPs; without a formula, those of the operators inside it."""
+        if _by_subclass(types):
+            return NotImplemented
         named = dict(kwargs or {})
         formula = self._formulas.get(getattr(func, "_overloadpacket", None))
         if formula is None:
@@ -220,6 +227,13 @@ class FlopCounter(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped 
         with contextlib.suppress(Exception):  # the formula may not know the shape
             self.count += int(formula(*args, **named, out_val=result))
         return result
+
+
+def _by_subclass(types: Iterable[type]) -> bool:
+    """Return whether one of *types* is a subclass of Tensor that runs operators by code of its own;
+    one that has none, such as Parameter, may be among them."""
+    plain = torch.Tensor.__torch_dispatch__
+    return any(getattr(each, "__torch_dispatch__", plain) is not plain for each in types)
 
 
 def _registered(call: Call) -> Cost | None:

@@ -31,7 +31,7 @@ def call(name: str, *arguments: Any, outputs: tuple[Tensor, ...] = ()) -> Call:
         single = isinstance(argument, Tensor)
         inputs.append(tuple(argument) if listed else (argument,) if single else ())
         concrete.append("" if listed or single or argument is None else str(argument))
-    return Call(f"aten::{name}", tuple(inputs), tuple(concrete), outputs)
+    return Call(name if ":" in name else f"aten::{name}", tuple(inputs), tuple(concrete), outputs)
 
 
 def counts(call: Call, work: bool = False, tf32: bool = False) -> Counts:
@@ -53,7 +53,19 @@ BF = (t(2, 4, 6, 16, dtype="bf16"), t(2, 2, 7, 16, dtype="bf16"), t(2, 2, 7, 16,
 LSE = t(2, 4, 6)
 P = [t(3, 4), t(5)]  # 17 parameters, 68 bytes
 STEPS = [t(), t()]
+PARTS = [t(3, dtype="bf16"), t(2, 2, dtype="bf16")]  # 7 elements, 14 bytes
 HAND: list[tuple[Call, Counts]] = [
+    # The copies of FSDP2: into this rank's place, out of the whole, and to the order of ranks.
+    (
+        call("fsdp::all_gather_copy_in", PARTS, t(28, dtype="bf16"), "[3, 4]", 7, 1),
+        (0, 0, 0, 14, 14),
+    ),
+    (
+        call("fsdp::split_with_sizes_copy", t(4, 7, dtype="bf16"), "[3, 4]", 1, [t(12), t(16)]),
+        (0, 0, 0, 56, 112),
+    ),
+    (call("fsdp::chunk_cat", PARTS, 0, 2, t(2, 4)), (0, 0, 0, 14, 32)),
+    (call("fsdp::copy_", t(7), t(7, dtype="bf16")), (0, 0, 0, 14, 28)),
     # Matmuls: 2·m·n·k.
     (call("mm", t(2, 3), t(3, 5)), (60, 0, 0, 24 + 60, 40)),
     (call("mm", t(2, 3, dtype="complex64"), t(3, 5, dtype="complex64")), (240, 0, 0, 168, 80)),

@@ -37,6 +37,44 @@ def test_a_product_has_its_inputs_and_its_output() -> None:
     assert one.waits == ""
 
 
+class Half(torch.Tensor):
+    """A matrix of which this process has the upper half of the rows, as a sharded one."""
+
+    @staticmethod
+    def __new__(cls, part: torch.Tensor) -> Half:
+        shape = (2 * part.shape[0], part.shape[1])
+        made: Half = torch.Tensor._make_wrapper_subclass(cls, shape, dtype=part.dtype)  # type: ignore[attr-defined]
+        made.part = part
+        return made
+
+    part: torch.Tensor
+
+    @classmethod
+    def __torch_dispatch__(
+        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> torch.Tensor:
+        plain = [a.part if isinstance(a, Half) else a for a in args]
+        return cls(func(*plain, **(kwargs or {})))
+
+
+def test_an_operator_on_a_subclass_is_what_it_runs_here() -> None:
+    """FLOPs by its shape would be those of all processes together."""
+    whole, weight = Half(torch.ones(3, 4)), torch.nn.Parameter(torch.ones(4, 5))
+    found = []
+
+    def run() -> None:
+        with FlopCounter() as counter:
+            found.append(whole @ weight)
+        assert counter.count == 2 * 3 * 4 * 5
+
+    (one,) = seen(run)
+    assert [t.shape for t in one.call.tensors] == [(3, 4), (4, 5)]
+    (product,) = found
+    assert isinstance(product, Half)
+    assert product.shape == (6, 5)
+    assert product.part.tolist() == [[4.0] * 5] * 3
+
+
 def test_arguments_stand_in_the_schemas_order_defaults_too() -> None:
     x = torch.ones(2, 3)
     (one,) = seen(lambda: torch.softmax(x, dim=-1))
