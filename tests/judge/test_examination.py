@@ -9,10 +9,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from gpuperf.judge.inside.answers import _operations, _rounds_to_tf32
 from gpuperf.judge.inside.comparison import _moved, answer_of, compare
 from gpuperf.judge.inside.contents import copies_of
 from gpuperf.judge.inside.examine import allowed_kinds, unfair_ways
+from gpuperf.judge.inside.first_calls import operations_of, rounds_to_tf32
 from gpuperf.judge.inside.layout import take_apart
 from gpuperf.judge.inside.problem import Problem
 from gpuperf.measure import pieces
@@ -107,9 +107,9 @@ def test_a_convolution_may_round_to_tf32_where_torch_lets_it(
     torch.manual_seed(5)
     x, w = torch.randn(2, 8, 12, 12), torch.randn(4, 8, 3, 3)
     problem = Problem(lambda seed: [x, w], F.conv2d, lambda x, w: F.conv2d(x.double(), w.double()))
-    counts = _operations(problem, [x, w], take_apart([x, w], []))
+    counts = operations_of(problem, [x, w], take_apart([x, w], []))
     assert sum(counts.values()) == 2 * 2 * 4 * 8 * 9 * 100
-    problem = replace(problem, tf32=_rounds_to_tf32(counts))
+    problem = replace(problem, tf32=rounds_to_tf32(counts))
     assert problem.tf32 == tf32
     shorter = [(t.view(torch.int32) & ~0x1FFF).view(torch.float32) for t in (x, w)]
     result = F.conv2d(*shorter)
@@ -127,4 +127,4 @@ def test_a_convolution_may_round_to_tf32_where_torch_lets_it(
 def test_a_product_may_not_round_to_tf32_by_default() -> None:
     a = torch.randn(8, 8)
     problem = Problem(lambda seed: [a], lambda a: a @ a)
-    assert not _rounds_to_tf32(_operations(problem, [a], take_apart([a], [])))
+    assert not rounds_to_tf32(operations_of(problem, [a], take_apart([a], [])))

@@ -9,12 +9,10 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
-from torch.utils.flop_counter import FlopCounterMode
 
 from gpuperf.errors import CannotMeasure
 from gpuperf.judge.evidence import Audit
@@ -23,7 +21,8 @@ from gpuperf.judge.inside.contents import copies_of, inputs_of
 from gpuperf.judge.inside.device_memory import CannotShare, allocate
 from gpuperf.judge.inside.draws import NOMINAL
 from gpuperf.judge.inside.examine import allowed_kinds, unfair_ways
-from gpuperf.judge.inside.layout import Slots, lay_out, map_file, put_together, spec_of, view_of
+from gpuperf.judge.inside.first_calls import first_calls, rounds_to_tf32, same_bits
+from gpuperf.judge.inside.layout import Slots, lay_out, map_file, put_together, view_of
 from gpuperf.judge.inside.problem import Problem, load_problem
 from gpuperf.judge.inside.serving import serve
 from gpuperf.judge.inside.witness import Witness
@@ -48,30 +47,12 @@ from gpuperf.judge.protocol import (
     Withdraw,
     Withdrawn,
 )
-from gpuperf.measure.checks import dtype_name
 from gpuperf.measure.deviation import WrongResult
 from gpuperf.measure.device import open_device
 from gpuperf.measure.fingerprint import fingerprint_of
 from gpuperf.measure.pieces import largest_error
-from gpuperf.measure.result_shape import tensors_of
-from gpuperf.measure.result_tensors import share_memory
 from gpuperf.measure.telemetry import Meter
-from gpuperf.model.cost import Bytes, Cost, Flops
 from gpuperf.model.protocol import Opened
-
-
-@dataclass(frozen=True)
-class _FirstCalls:
-    """What calls of the reference show: its results, whether it runs in float64 too, whether a
-    result shares memory with an input, the FLOPs by operator, the bytes of the inputs' elements
-    that are not zero, and the cost."""
-
-    results: tuple[TensorSpec, ...]
-    wide: bool
-    aliases: bool
-    operations: Mapping[Any, int]
-    nonzero_bytes: float
-    cost: Cost
 
 
 class Answers:
@@ -83,7 +64,7 @@ class Answers:
         self._results: tuple[TensorSpec, ...] = ()
         self._slots: list[Slots] = []
         self._memory: torch.Tensor | None = None
-        self._changeable: set[int] = set()
+        self._changeable: frozenset[int] = frozenset()
         self._held: dict[int, Contents] = {}
         self._earlier: dict[int, list[Contents]] = {}
         self._device, self._witness = CPU, Witness(CPU, None)
@@ -145,11 +126,16 @@ class Answers:
                 "the judge needs tasks whose inputs differ in the values of tensors alone",
             )
         self._layout = layouts[0]
-        first = self._first_calls(problem, request.seed)
-        tf32 = self._device.type == "cuda" and _rounds_to_tf32(first.operations)
-        self._problem = problem = replace(problem, pure=not self._changeable, tf32=tf32)
-        room = self._room_for(sum(spec.bytes for spec in first.results))
+        first = first_calls(problem, request.seed)
+        self._changeable = first.changed
+        tf32 = self._device.type == "cuda" and rounds_to_tf32(first.operations)
+        self._problem = problem = replace(problem, pure=not first.changed, tf32=tf32)
+        result = sum(spec.bytes for spec in first.results)
+        room = self._take(self._seats_bytes(result))
+        # Beside an answer, the examination holds other contents and two results more.
+        spare = self._take(self._layout.size + 2 * result)
         kinds = allowed_kinds(problem, request.seed)
+        del spare
         unfair = tuple(unfair_ways(problem, kinds, request.seed))
         del room
         self._results = first.results
@@ -172,35 +158,20 @@ class Answers:
             min(self._probe() for _ in range(PROBES)),
         )
 
-    def _first_calls(self, problem: Problem, seed: int) -> _FirstCalls:
-        """Observe calls of the reference, and which of its inputs they change."""
-        kind = (problem.kinds or (NOMINAL,))[0]
-        given, tensors = inputs_of(problem, Contents(0, seed, kind))
-        used = [tensor.clone() for tensor in tensors]
-        returned = tensors_of(problem.call(*put_together(given, used)))
-        pairs = zip(used, tensors, strict=True)
-        self._changeable = {i for i, (a, b) in enumerate(pairs) if not _same_bits(a, b)}
-        aliases = any(share_memory(a, b) for a in returned for b in used)
-        del used, returned, pairs
-        problem = replace(problem, pure=not self._changeable)
-        operations = _operations(problem, tensors, given)
-        nonzero = sum(_nonzero_bytes(tensor) for tensor in tensors)
-        answer = answer_of(problem, put_together(given, tensors))
-        results = tuple(spec_of(tensor) for tensor in answer.own)
-        cost = _cost(problem, tensors, operations, results)
-        return _FirstCalls(results, answer.wide, aliases, operations, nonzero, cost)
-
-    def _room_for(self, result: int) -> torch.Tensor | None:
-        """Take as much memory of a GPU as two seats and their results will take, of so many bytes
-        each: values whose answers do not fit beside them are then not among the task's kinds."""
-        if self._device.type != "cuda" or self._layout is None:
-            return None
+    def _seats_bytes(self, result: int) -> int:
+        """Return the bytes that two seats and their results will take, of so many bytes each."""
+        assert self._layout is not None
         size = self._layout.size
         count = slot_count(size + result, gpu=True)
         calls = most_calls(count) + most_audits(count)
-        with contextlib.suppress(torch.OutOfMemoryError):
-            room = 2 * (count * size + calls * result)
-            return torch.empty(room, dtype=torch.uint8, device=self._device)
+        return 2 * (count * size + calls * result)
+
+    def _take(self, size: int) -> torch.Tensor | None:
+        """Take *size* bytes of a GPU: values whose answers do not fit beside what is needed later
+        are then not among the task's kinds."""
+        if self._device.type == "cuda":
+            with contextlib.suppress(torch.OutOfMemoryError):
+                return torch.empty(size, dtype=torch.uint8, device=self._device)
         return None
 
     def _share(self, request: Share) -> Shared:
@@ -310,7 +281,7 @@ class Answers:
         if slot in self._withdrawn:
             slots, slot = Slots(slots.layout, self._withdrawn[slot]), 0
         for number, (now, then) in enumerate(zip(slots.tensors(slot), tensors, strict=True)):
-            if number not in self._changeable and not _same_bits(now, then):
+            if number not in self._changeable and not same_bits(now, then):
                 return str(number + 1)
         return ""
 
@@ -344,49 +315,6 @@ def _absolute(outputs: list[torch.Tensor], exact: list[torch.Tensor]) -> float |
     if not pairs or any(a.shape != b.shape or not a.numel() for a, b in pairs):
         return None
     return max(largest_error(a, b) for a, b in pairs)
-
-
-def _same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
-    first, second = (t.contiguous().reshape(-1).view(torch.uint8) for t in (a, b))
-    return bool(torch.equal(first.to(second.device), second))
-
-
-def _nonzero_bytes(tensor: torch.Tensor) -> float:
-    """Return the bytes of the elements of *tensor* that are not zero, which a call must read."""
-    return float(int(torch.count_nonzero(tensor).item()) * int(tensor.element_size()))
-
-
-def _operations(problem: Problem, tensors: list[torch.Tensor], skeleton: Any) -> Mapping[Any, int]:
-    """Return the FLOPs of the reference by operator, by torch's formulas, which count products and
-    convolutions alone; empty where it does not run in their mode."""
-    with contextlib.suppress(Exception), FlopCounterMode(display=False) as counter:
-        problem.call(*put_together(skeleton, copies_of(problem, tensors)))
-        counts: Mapping[Any, int] = counter.get_flop_counts().get("Global", {})
-        return counts
-    return {}
-
-
-def _rounds_to_tf32(operations: Mapping[Any, int]) -> bool:
-    """Return whether a reference of these *operations* may round fp32 to TF32, as torch's
-    convolutions do by default. cuDNN does so in some of its algorithms, of which it takes one by
-    the memory that is free: the reference's own error may be smaller than that of an equal call."""
-    convolves = any("conv" in str(operation) for operation in operations)
-    return convolves and bool(torch.backends.cudnn.allow_tf32)
-
-
-def _cost(
-    problem: Problem,
-    tensors: list[torch.Tensor],
-    operations: Mapping[Any, int],
-    results: tuple[TensorSpec, ...],
-) -> Cost:
-    """Return a cost of the least bytes, inputs read once and results written once, and the FLOPs of
-    the reference's *operations*."""
-    read = sum(t.numel() * t.element_size() for t in (*tensors, *problem.state.values()))
-    moved = Bytes(read=read, written=sum(spec.bytes for spec in results))
-    floats = [name for t in tensors if (name := dtype_name(t.dtype))]
-    count = int(sum(operations.values()))
-    return Cost((Flops(count, "matmul", floats[0]),) if count and floats else (), (moved,))
 
 
 def main(arguments: list[str] | None = None) -> int:

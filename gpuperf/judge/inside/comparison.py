@@ -45,26 +45,38 @@ def answer_of(problem: Problem, arguments: Sequence[Any], harsh: bool = False) -
 
     Raises: WrongResult, and what the reference raises.
     """
+    exact, moved = _exact_of(problem, arguments, harsh)
     own = own_of(problem, arguments)
-    exact, wide = own, False
-    if problem.exact is not None:
-        try:
-            results = tensors_of(problem.exact(*arguments))
-            # Nothing is computed by it again before the comparison, unless the values are harsh.
-            held = not harsh and _is_alone(results, arguments)
-            exact = list(results) if held else [tensor.clone() for tensor in results]
-            del results
-        except torch.OutOfMemoryError:
-            raise
-        except (RuntimeError, TypeError, ValueError):
-            exact = own
-        shapes = [(t.shape, t.is_floating_point()) for t in own]
-        wide = shapes == [(t.shape, t.is_floating_point()) for t in exact]
-        wide = wide and any(t.dtype == torch.float64 for t in exact)
-    if not wide or not harsh or problem.exact is None:
-        return Answer(exact if wide else own, own, wide, harsh=harsh)
-    near = [_moved(argument) for argument in arguments]
-    return Answer(exact, own, wide, list(tensors_of(problem.exact(*near))), harsh)
+    shapes = [(t.shape, t.is_floating_point()) for t in own]
+    wide = shapes == [(t.shape, t.is_floating_point()) for t in exact]
+    wide = wide and any(t.dtype == torch.float64 for t in exact)
+    return Answer(exact if wide else own, own, wide, moved if wide else None, harsh)
+
+
+def _exact_of(
+    problem: Problem, arguments: Sequence[Any], harsh: bool
+) -> tuple[list[torch.Tensor], list[torch.Tensor] | None]:
+    """Return the results in float64, and for *harsh* values those of inputs off by some roundings;
+    no results where the reference does not run in float64.
+
+    They come before the results in the reference's own dtype, as large ones need most memory.
+    """
+    if problem.exact is None:
+        return [], None
+    try:
+        results = tensors_of(problem.exact(*arguments))
+        # Nothing is computed by it again before the comparison, unless the values are harsh.
+        held = not harsh and _is_alone(results, arguments)
+        exact = list(results) if held else [tensor.clone() for tensor in results]
+        del results
+        if not harsh:
+            return exact, None
+        near = [_moved(argument) for argument in arguments]
+        return exact, list(tensors_of(problem.exact(*near)))
+    except torch.OutOfMemoryError:
+        raise
+    except (RuntimeError, TypeError, ValueError):
+        return [], None
 
 
 def own_of(problem: Problem, arguments: Sequence[Any]) -> list[torch.Tensor]:

@@ -1,0 +1,102 @@
+"""Observe calls of a task's reference, before anything is known of it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from gpuperf.judge.inside.comparison import answer_of
+from gpuperf.judge.inside.contents import copies_of, inputs_of
+from gpuperf.judge.inside.draws import NOMINAL
+from gpuperf.judge.inside.layout import put_together, spec_of
+from gpuperf.judge.inside.problem import Problem
+from gpuperf.judge.protocol import Contents, TensorSpec
+from gpuperf.measure.checks import dtype_name
+from gpuperf.measure.result_shape import tensors_of
+from gpuperf.measure.result_tensors import share_memory
+from gpuperf.model.cost import Bytes, Cost, Flops
+
+
+@dataclass(frozen=True)
+class FirstCalls:
+    """What calls of the reference show: its results, the numbers of the inputs that it changed,
+    whether it runs in float64 too, whether a result shares memory with an input, its FLOPs by
+    operator, the bytes of the inputs' elements that are not zero, and its cost."""
+
+    results: tuple[TensorSpec, ...]
+    changed: frozenset[int]
+    wide: bool
+    aliases: bool
+    operations: Mapping[Any, int]
+    nonzero_bytes: float
+    cost: Cost
+
+
+def first_calls(problem: Problem, seed: int) -> FirstCalls:
+    """Call the reference on usual contents. Raises: what it raises."""
+    kind = (problem.kinds or (NOMINAL,))[0]
+    given, tensors = inputs_of(problem, Contents(0, seed, kind))
+    used = [tensor.clone() for tensor in tensors]
+    returned = tensors_of(problem.call(*put_together(given, used)))
+    pairs = zip(used, tensors, strict=True)
+    changed = frozenset(i for i, (a, b) in enumerate(pairs) if not same_bits(a, b))
+    aliases = any(share_memory(a, b) for a in returned for b in used)
+    del used, returned, pairs
+    problem = replace(problem, pure=not changed)
+    counts = operations_of(problem, tensors, given)
+    nonzero = sum(_nonzero_bytes(tensor) for tensor in tensors)
+    answer = answer_of(problem, put_together(given, tensors))
+    results = tuple(spec_of(tensor) for tensor in answer.own)
+    cost = _cost(problem, tensors, counts, results)
+    return FirstCalls(results, changed, answer.wide, aliases, counts, nonzero, cost)
+
+
+def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Return whether two tensors have the same bits."""
+    first, second = (t.contiguous().reshape(-1).view(torch.uint8) for t in (a, b))
+    return bool(torch.equal(first.to(second.device), second))
+
+
+def _nonzero_bytes(tensor: torch.Tensor) -> float:
+    """Return the bytes of the elements of *tensor* that are not zero, which a call must read."""
+    return float(int(torch.count_nonzero(tensor).item()) * int(tensor.element_size()))
+
+
+def operations_of(
+    problem: Problem, tensors: list[torch.Tensor], skeleton: Any
+) -> Mapping[Any, int]:
+    """Return the FLOPs of the reference by operator, by torch's formulas, which count products and
+    convolutions alone; empty where it does not run in their mode."""
+    with contextlib.suppress(Exception), FlopCounterMode(display=False) as counter:
+        problem.call(*put_together(skeleton, copies_of(problem, tensors)))
+        counts: Mapping[Any, int] = counter.get_flop_counts().get("Global", {})
+        return counts
+    return {}
+
+
+def rounds_to_tf32(operations: Mapping[Any, int]) -> bool:
+    """Return whether a reference of these *operations* may round fp32 to TF32, as torch's
+    convolutions do by default. cuDNN does so in some of its algorithms, of which it takes one by
+    the memory that is free: the reference's own error may be smaller than that of an equal call."""
+    convolves = any("conv" in str(operation) for operation in operations)
+    return convolves and bool(torch.backends.cudnn.allow_tf32)
+
+
+def _cost(
+    problem: Problem,
+    tensors: list[torch.Tensor],
+    operations: Mapping[Any, int],
+    results: tuple[TensorSpec, ...],
+) -> Cost:
+    """Return a cost of the least bytes, inputs read once and results written once, and the FLOPs of
+    the reference's *operations*."""
+    read = sum(t.numel() * t.element_size() for t in (*tensors, *problem.state.values()))
+    moved = Bytes(read=read, written=sum(spec.bytes for spec in results))
+    floats = [name for t in tensors if (name := dtype_name(t.dtype))]
+    count = int(sum(operations.values()))
+    return Cost((Flops(count, "matmul", floats[0]),) if count and floats else (), (moved,))
