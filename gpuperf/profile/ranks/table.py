@@ -128,11 +128,10 @@ def _lone_note(compared: Together) -> str:
     if lone is None:
         return ""
     why = ", perhaps as each rank starts its profiler by itself" if lone.step == 1 else ""
-    above = ", as do the shares of the step above" if lone.rank == compared.rows[0].rank else ""
     return (
         f"rank {lone.rank} waited {format_time(lone.seconds)} in traced step {lone.step} of "
         f"{compared.steps}{why}, and {format_time(lone.usual_s)} in the median of the others: "
-        f"plain steps may have no such wait, but the means here contain it{above}"
+        "plain steps may have no such wait, but the means here contain it"
     )
 
 
