@@ -171,8 +171,10 @@ class _Side:
 
     @cached_property
     def whole(self) -> dict[Key, Record]:
-        """Return the last record of each case with all its fields, read from the run file."""
-        return {self.key(r.case.id, r.contract): r for r in self.run.whole().records}
+        """Return the last undisturbed record of each case with all its fields, read from the run
+        file."""
+        whole = (record for record in self.run.whole().records if not disturbance(record))
+        return {self.key(record.case.id, record.contract): record for record in whole}
 
 
 def _unfit(sides: tuple[_Side, _Side], key: Key) -> tuple[str, bool]:

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from gpuperf.judge.inside.comparison import _moved, answer_of, compare
 from gpuperf.judge.inside.contents import copies_of
 from gpuperf.judge.inside.examine import allowed_kinds, unfair_ways
-from gpuperf.judge.inside.first_calls import operations_of, rounds_to_tf32
+from gpuperf.judge.inside.first_calls import first_calls, operations_of, rounds_to_tf32
 from gpuperf.judge.inside.layout import take_apart
 from gpuperf.judge.inside.problem import Problem
 from gpuperf.measure import pieces
@@ -89,6 +89,42 @@ def test_only_small_inputs_are_copied_for_a_reference_that_leaves_them(
         assert (kept is large) == pure
         assert copied is not small
         assert torch.equal(kept, large) and torch.equal(copied, small)
+
+
+def test_a_reference_that_changes_whole_numbers_is_computed_once_on_each() -> None:
+    def count(x: torch.Tensor, i: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return x * 2, i.add_(1)
+
+    problem = Problem(make, count, lambda x, i: count(x.double(), i))
+    x, i = make(1)[0], torch.arange(4)
+    answer = answer_of(problem, [x, i], harsh=True)
+    assert answer.wide
+    assert answer.own[1].tolist() == answer.exact[1].tolist() == [1, 2, 3, 4]
+
+
+def test_values_whose_neighbours_the_reference_refuses_are_refused() -> None:
+    """As a cross entropy does for probabilities above 1."""
+
+    def bounded(x: torch.Tensor) -> torch.Tensor:
+        if x.max() > 1:
+            raise RuntimeError("all elements of input should be between 0 and 1")
+        return x.log()
+
+    problem = Problem(make, bounded, lambda x: bounded(x.double()))
+    with pytest.raises(RuntimeError, match="between 0 and 1"):
+        answer_of(problem, [torch.ones(COUNT)], harsh=True)
+    assert answer_of(problem, [torch.ones(COUNT)]).wide
+
+
+@pytest.mark.parametrize("inplace", [True, False])
+def test_inputs_that_other_values_change_are_known(inplace: bool) -> None:
+    """Values from 0 to 1 are as they were after relu, those of other kinds are not."""
+
+    def draw(seed: int) -> list[torch.Tensor]:
+        return [make(seed)[0].abs().reshape(20, 30)]
+
+    found = first_calls(Problem(draw, lambda x: F.relu(x, inplace=inplace) + 1), 1)
+    assert found.changed == ({0} if inplace else set())
 
 
 def test_scalars_and_vectors_are_moved_alike() -> None:

@@ -63,20 +63,28 @@ def _exact_of(
     """
     if problem.exact is None:
         return [], None
+    given = arguments if problem.pure else [_cloned(argument) for argument in arguments]
     try:
-        results = tensors_of(problem.exact(*arguments))
-        # Nothing is computed by it again before the comparison, unless the values are harsh.
-        held = not harsh and _is_alone(results, arguments)
-        exact = list(results) if held else [tensor.clone() for tensor in results]
-        del results
-        if not harsh:
-            return exact, None
-        near = [_moved(argument) for argument in arguments]
-        return exact, list(tensors_of(problem.exact(*near)))
+        results = tensors_of(problem.exact(*given))
     except torch.OutOfMemoryError:
         raise
     except (RuntimeError, TypeError, ValueError):
         return [], None
+    # Nothing is computed by it again before the comparison, unless the values are harsh.
+    held = not harsh and _is_alone(results, given)
+    exact = list(results) if held else [tensor.clone() for tensor in results]
+    del results
+    if not harsh or not any(tensor.dtype == torch.float64 for tensor in exact):
+        return exact, None
+    near = [_moved(argument if problem.pure else _cloned(argument)) for argument in arguments]
+    return exact, list(tensors_of(problem.exact(*near)))
+
+
+def _cloned(value: Any) -> Any:
+    """Return *value* with copies of its tensors."""
+    if isinstance(value, list | tuple):
+        return type(value)(map(_cloned, value))
+    return value.clone() if isinstance(value, torch.Tensor) else value
 
 
 def own_of(problem: Problem, arguments: Sequence[Any]) -> list[torch.Tensor]:

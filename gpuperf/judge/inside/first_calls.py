@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,7 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from gpuperf.judge.inside.comparison import answer_of
 from gpuperf.judge.inside.contents import copies_of, inputs_of
-from gpuperf.judge.inside.draws import NOMINAL
+from gpuperf.judge.inside.draws import CHANGES, NOMINAL
 from gpuperf.judge.inside.layout import put_together, spec_of
 from gpuperf.judge.inside.problem import Problem
 from gpuperf.judge.protocol import Contents, TensorSpec
@@ -39,14 +39,16 @@ class FirstCalls:
 
 def first_calls(problem: Problem, seed: int) -> FirstCalls:
     """Call the reference on usual contents. Raises: what it raises."""
-    kind = (problem.kinds or (NOMINAL,))[0]
+    kind, *others = problem.kinds or (NOMINAL, *CHANGES)
     given, tensors = inputs_of(problem, Contents(0, seed, kind))
     used = [tensor.clone() for tensor in tensors]
     returned = tensors_of(problem.call(*put_together(given, used)))
-    pairs = zip(used, tensors, strict=True)
-    changed = frozenset(i for i, (a, b) in enumerate(pairs) if not same_bits(a, b))
+    changed = _changed(used, tensors)
     aliases = any(share_memory(a, b) for a in returned for b in used)
-    del used, returned, pairs
+    del used, returned
+    for other in others:
+        with contextlib.suppress(Exception):  # the task does not allow these values
+            changed |= _changed_by(problem, Contents(0, seed, other))
     problem = replace(problem, pure=not changed)
     counts = operations_of(problem, tensors, given)
     nonzero = sum(_nonzero_bytes(tensor) for tensor in tensors)
@@ -54,6 +56,19 @@ def first_calls(problem: Problem, seed: int) -> FirstCalls:
     results = tuple(spec_of(tensor) for tensor in answer.own)
     cost = _cost(problem, tensors, counts, results)
     return FirstCalls(results, changed, answer.wide, aliases, counts, nonzero, cost)
+
+
+def _changed_by(problem: Problem, contents: Contents) -> frozenset[int]:
+    """Return the numbers of the inputs that the reference changes: `relu_` those below zero."""
+    given, tensors = inputs_of(problem, contents)
+    used = [tensor.clone() for tensor in tensors]
+    problem.call(*put_together(given, used))
+    return _changed(used, tensors)
+
+
+def _changed(used: Sequence[torch.Tensor], tensors: Sequence[torch.Tensor]) -> frozenset[int]:
+    pairs = zip(used, tensors, strict=True)
+    return frozenset(i for i, (a, b) in enumerate(pairs) if not same_bits(a, b))
 
 
 def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:

@@ -1,15 +1,24 @@
-"""Count the bytes of FSDP2's own copies (torch's `_fsdp_collectives.py`), which have no FLOPs."""
+"""Count the bytes of FSDP2's own copies, which have no FLOPs.
+
+torch defines them in `_fsdp_collectives.py` and `_fsdp_param.py` of `torch.distributed.fsdp`.
+"""
 
 from __future__ import annotations
 
-from gpuperf.profile.cost.arguments import Arguments
+from gpuperf.profile.cost.arguments import Arguments, Unreadable
 from gpuperf.profile.cost.movement import overwritten
 from gpuperf.profile.cost.tally import Rules, Tally, elements, moved, named
 
 
 def gathered(args: Arguments) -> Tally:
-    """Count `all_gather_copy_in` (parts, whole, …): parts are copied to this rank's place in it."""
-    parts, whole = args.tensors(0), args.tensor(1)
+    """Count `all_gather_copy_in` (parts, whole, …): parts are copied to this rank's place in it.
+
+    An older torch makes the whole itself, so that argument 1 is no tensor.
+    """
+    parts = args.tensors(0)
+    whole = args.optional(1) or next(iter((*args.call.outputs, *parts)), None)
+    if whole is None:
+        raise Unreadable("it has no tensor")
     return Tally((), moved(parts, (elements(whole, sum(part.size for part in parts)),)))
 
 

@@ -64,8 +64,9 @@ class CallRecorder(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped
     `MOST_SEEN` calls or `MOST_S` seconds of its own. No exception of the recording reaches the
     program.
 
-    A subclass of Tensor runs an operator by others: those are recorded, as they have the tensors of
-    this process. The shape of a DTensor is that of the whole on all ranks.
+    A subclass of Tensor that wraps others, such as DTensor, runs an operator by operators on those:
+    they are recorded, as they have the tensors of this process. The shape of a DTensor is that of
+    the whole on all ranks. Operators that only infer shapes are not recorded.
     """
 
     supports_higher_order_operators = True
@@ -102,11 +103,11 @@ class CallRecorder(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         """Call *func* and record the call."""
-        if _by_subclass(types):
-            return NotImplemented  # the subclass runs first, then this, for the operators inside
         named = dict(kwargs or {})
-        if os.getpid() != self._process:  # a child that was forked in a step
+        if os.getpid() != self._process or _infers(types):  # or in a child, forked in a step
             return func(*args, **named)
+        if _wraps(types):
+            return NotImplemented  # the subclass runs first, then this, for the operators inside
         began = time.perf_counter()
         before = None if self.full else self._before(func, args, named)
         called = time.perf_counter()
@@ -211,9 +212,11 @@ class FlopCounter(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped 
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         """Call *func* and add its FLOPs; without a formula, those of the operators inside it."""
-        if _by_subclass(types):
-            return NotImplemented
         named = dict(kwargs or {})
+        if _infers(types):
+            return func(*args, **named)
+        if _wraps(types):
+            return NotImplemented
         formula = self._formulas.get(getattr(func, "_overloadpacket", None))
         if formula is None:
             # `decompose` prefers formulas in Python, which give other results.
@@ -229,11 +232,16 @@ class FlopCounter(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped 
         return result
 
 
-def _by_subclass(types: Iterable[type]) -> bool:
-    """Return whether one of *types* is a subclass of Tensor that runs operators by code of its own;
-    one that has none, such as Parameter, may be among them."""
-    plain = torch.Tensor.__torch_dispatch__
-    return any(getattr(each, "__torch_dispatch__", plain) is not plain for each in types)
+def _wraps(types: Iterable[type]) -> bool:
+    """Return whether one of *types* is a subclass of Tensor that wraps other tensors."""
+    return any(hasattr(each, "__tensor_flatten__") for each in types)
+
+
+def _infers(types: Iterable[type]) -> bool:
+    """Return whether a call on *types* only infers shapes: by fake tensors, or in their mode."""
+    if any(each.__module__.startswith("torch._subclasses.") for each in types):
+        return True
+    return torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None
 
 
 def _registered(call: Call) -> Cost | None:

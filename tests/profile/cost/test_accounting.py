@@ -60,6 +60,7 @@ HAND: list[tuple[Call, Counts]] = [
         call("fsdp::all_gather_copy_in", PARTS, t(28, dtype="bf16"), "[3, 4]", 7, 1),
         (0, 0, 0, 14, 14),
     ),
+    (call("fsdp::all_gather_copy_in", PARTS, "[3, 4]", 7, 4, 1, "bf16", "cuda"), (0, 0, 0, 14, 14)),
     (
         call("fsdp::split_with_sizes_copy", t(4, 7, dtype="bf16"), "[3, 4]", 1, [t(12), t(16)]),
         (0, 0, 0, 56, 112),

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 import gpuperf
 from gpuperf import marks
@@ -49,6 +50,9 @@ class Half(torch.Tensor):
 
     part: torch.Tensor
 
+    def __tensor_flatten__(self) -> tuple[list[str], None]:
+        return ["part"], None
+
     @classmethod
     def __torch_dispatch__(
         cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
@@ -73,6 +77,35 @@ def test_an_operator_on_a_subclass_is_what_it_runs_here() -> None:
     assert isinstance(product, Half)
     assert product.shape == (6, 5)
     assert product.part.tolist() == [[4.0] * 5] * 3
+
+
+class Tag(torch.Tensor):
+    """A subclass that wraps nothing, and leaves operators to torch."""
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return super().__torch_dispatch__(func, types, args, kwargs or {})  # type: ignore[misc]
+
+
+def test_an_operator_on_a_subclass_that_wraps_nothing_is_recorded() -> None:
+    tagged, weight = torch.ones(3, 4).as_subclass(Tag), torch.ones(4, 5)
+    with FlopCounter() as counter:
+        calls = seen(lambda: tagged @ weight)
+    assert [one.call.name for one in calls] == ["aten::mm"]
+    assert counter.count == 2 * 3 * 4 * 5
+
+
+def test_operators_that_only_infer_shapes_are_not_recorded() -> None:
+    """As DTensor does for shapes that it has not seen."""
+
+    def run() -> None:
+        with FakeTensorMode() as mode:
+            fake = mode.from_tensor(torch.ones(3, 4))
+            assert (fake @ torch.empty(4, 5)).shape == (3, 5)
+
+    with FlopCounter() as counter:
+        assert seen(run) == []
+    assert counter.count == 0
 
 
 def test_arguments_stand_in_the_schemas_order_defaults_too() -> None:
