@@ -170,10 +170,12 @@ def _together(timed: Sequence[Record], region: Record) -> Together | None:
 
 
 def _waiting(compared: Together | None) -> float | None:
-    """Return the seconds in which the reporting rank waits in a traced step; None if unknown."""
+    """Return the seconds in which the reporting rank waits in a traced step; None if they, or those
+    in some collectives, are unknown."""
     if compared is None or compared.world < 2:
         return 0.0
-    return compared.rows[0].waiting_s
+    known = not compared.doubt and all(c.waiting_s is not None for c in compared.collectives)
+    return compared.rows[0].waiting_s if known else None
 
 
 def _step_s(region: Record) -> float:

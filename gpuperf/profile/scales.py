@@ -83,19 +83,36 @@ def fit_step(
         left_s = max(0.0, busy_s - max(0.0, whole_s - pageable_s))
         pageable = min(1.0, left_s / pageable_s)
     delayed_s = (1 - pageable) * pageable_s
+    copied_s = sum(copied_of(record) for record in operators if not communicates(record))
     linked_s = sum(traced_s(record) for record in operators if communicates(record))
     exposed_s = region.program.occupied.get("exposed") if region.program else None
     alone_s = linked_s if exposed_s is None else exposed_s  # not beside compute
-    most_s = 0.0 if exposed_s is None else alone_s if waiting_s is None else min(waiting_s, alone_s)
-    waited_s = min(most_s, max(0.0, whole_s - delayed_s - busy_s))
-    fixed_s = alone_s + sum(copied_of(r) for r in operators if not communicates(r))
-    left_s = fixed_s - delayed_s - waited_s
-    kernels = 1.0
-    if fixed_s < whole_s and left_s < busy_s:
-        kernels = (busy_s - left_s) / (whole_s - fixed_s)
-    collectives = max(0.0, 1 - waited_s / linked_s) if linked_s else 1.0
-    exposed_s = None if exposed_s is None else min(busy_s, exposed_s - waited_s)
+    computed_s = max(0.0, whole_s - copied_s - alone_s)
+    left_s = busy_s - (copied_s - delayed_s) - alone_s  # for kernels, as long as collectives last
+    if exposed_s is not None:
+        most_s = alone_s if waiting_s is None else min(waiting_s, alone_s)
+        taken_s = _taken(computed_s, left_s, most_s, alone_s)
+        left_s, exposed_s = left_s + taken_s, min(busy_s, alone_s - taken_s)
+    else:
+        taken_s = 0.0
+    kernels = left_s / computed_s if computed_s > 0 and left_s > 0 else 1.0
+    collectives = max(0.0, 1 - taken_s / linked_s) if linked_s else 1.0
     return PlainStep(busy_s, exposed_s, Scales(kernels, pageable, collectives))
+
+
+def _taken(computed_s: float, left_s: float, waited_s: float, alone_s: float) -> float:
+    """Return the seconds by which a step's exposed collectives, *alone_s*, are shortened.
+
+    Its kernels took *computed_s*, and have *left_s* if nothing is shortened. First *waited_s* of
+    waiting explain the difference, then kernels that are up to `MOST_SLOWER` times slower in the
+    trace, then waiting that is not known. The result is negative if the plain step waited longer,
+    as no clock makes kernels more than `MOST_SLOWER` times slower there.
+    """
+    if left_s > MOST_SLOWER * computed_s:
+        return MOST_SLOWER * computed_s - left_s
+    known_s = min(waited_s, max(0.0, computed_s - left_s))
+    more_s = computed_s / MOST_SLOWER - (left_s + known_s)
+    return known_s + min(max(0.0, more_s), alone_s - known_s)
 
 
 def _busy(region: Record, step_s: float, whole_s: float) -> float:

@@ -96,9 +96,8 @@ def parts_line(profile: Profile) -> str:
 def part_text(profile: Profile, name: str, share: float) -> str:
     """Return a part of a step as text: `communication 26.8 % (87 % of it waits for other ranks)`,
     where that is most of it."""
-    waiting = waiting_share(profile.together, profile.region.rank)
     text = f"{name} {share * 100:.1f} %"
-    if name != COMMUNICATION or waiting < MOSTLY:
+    if name != COMMUNICATION or (waiting := waiting_share(profile)) < MOSTLY:
         return text
     return f"{text} ({waiting * 100:.0f} % of it waits for other ranks)"
 

@@ -94,13 +94,21 @@ def straggler_line(compared: Together) -> str:
     return steady if compared.lone is None else f"{steady}: one step has most of the waiting"
 
 
-def waiting_share(compared: Together | None, rank: int) -> float:
-    """Return the share of the communication of *rank* in which it waited for others in the traced
-    steps; 0 if that is unknown."""
-    for row in compared.rows if compared else ():
-        if row.rank == rank and row.waiting_s is not None and row.communication_s:
-            return min(1.0, row.waiting_s / row.communication_s)
-    return 0.0
+def waiting_share(profile: Profile) -> float:
+    """Return the share of the step's communication in which the reporting rank waits for others; 0
+    if that is unknown.
+
+    On a GPU that is the least of exposed communication, as waiting may be hidden too, without what
+    the traced steps waited longer.
+    """
+    rows, left_s = profile.together.rows if profile.together else (), profile.parts["communication"]
+    row = next((row for row in rows if row.rank == profile.region.rank), None)
+    if row is None or row.waiting_s is None or not row.communication_s:
+        return 0.0
+    if not profile.cuda or row.exposed_s is None or left_s <= 0:
+        return min(1.0, row.waiting_s / row.communication_s)
+    bare_s = row.waiting_s - (row.communication_s - row.exposed_s)
+    return min(1.0, max(0.0, bare_s - max(0.0, row.exposed_s - left_s)) / left_s)
 
 
 def _ranks_table(compared: Together, most: int, cuda: bool) -> Table:
