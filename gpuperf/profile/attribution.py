@@ -190,8 +190,10 @@ def call_groups(
 
     The group with most device time comes first. An activity of unknown launch counts by its own
     start. A call inside an operator whose name is in *preferred* counts as that operator (the
-    outermost of several), as a dispatch mode observes no operator inside another. A wrapper inside
-    an operator counts as that operator, and a collective always counts as itself. *counted* are the
+    outermost of several), as a dispatch mode observes no operator inside another. The operators
+    that a subclass of Tensor runs in place of one count themselves: torch 2.11 and 2.13 mark them
+    in the trace, and where a torch does not, the one on the subclass counts. A wrapper inside an
+    operator counts as that operator, and a collective always counts as itself. *counted* are the
     counters of a kernel by activity index.
     """
     import numpy
