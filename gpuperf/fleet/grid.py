@@ -39,7 +39,8 @@ class Grid:
     """The times of a fleet: `processes` has the logs of seconds in the shape (units, cases,
     processes); `logs`, their fastest third, and `clock_hz` have the shape (units, cases).
 
-    NaN marks a case without a time. `test_of_case` is the place of each case's test in `tests`.
+    NaN marks a case without a time. `test_of_case` is the place of each case's test in `tests`, and
+    `shared` the share of each unit's rows in which another program was on it.
     """
 
     units: tuple[Unit, ...]
@@ -49,6 +50,7 @@ class Grid:
     processes: NDArray[Any]
     logs: NDArray[Any]
     clock_hz: NDArray[Any]
+    shared: NDArray[Any]
     failures: tuple[Failure, ...]
 
 
@@ -72,6 +74,7 @@ def grid_of(shards: Sequence[Shard]) -> Grid:
     tests = tuple(dict.fromkeys(map(name_of_test, cases)))
     cube = numpy.full((len(units), len(cases), processes), math.nan)
     clocks = numpy.full((len(units), len(cases)), math.nan)
+    shared = numpy.zeros(len(units))
     failures: list[Failure] = []
     first = 0
     for shard in shards:
@@ -80,12 +83,13 @@ def grid_of(shards: Sequence[Shard]) -> Grid:
         columns = numpy.array([places[case] for case in shard.cases], int)
         cube[rows, columns] = numpy.log(_cube(shard, shard.time_s))
         clocks[rows, columns] = _clock_of(shard)
+        shared[rows] = _cube(shard, shard.shared).mean(axis=(1, 2)) if shard.rows else 0.0
         failures += _failures_of(shard, first, columns)
         first = rows.stop
     place_of_test = {test: i for i, test in enumerate(tests)}
     test_of_case = numpy.array([place_of_test[name_of_test(case)] for case in cases], int)
     logs = fastest(cube)
-    return Grid(units, cases, tests, test_of_case, cube, logs, clocks, tuple(failures))
+    return Grid(units, cases, tests, test_of_case, cube, logs, clocks, shared, tuple(failures))
 
 
 def _cube(shard: Shard, values: NDArray[Any]) -> NDArray[Any]:

@@ -74,8 +74,9 @@ class Head(msgspec.Struct, tag="shard", tag_field="type", frozen=True):
     schema: int = SCHEMA
 
 
-class Row(msgspec.Struct, tag="row", tag_field="type", gc=False):
-    """One case on one device in one process: its median time, or why it has none."""
+class Row(msgspec.Struct, tag="row", tag_field="type", gc=False, omit_defaults=True):
+    """One case on one device in one process: its median time, or why it has none; and whether
+    another program was on the device."""
 
     case: str
     device: int
@@ -84,6 +85,7 @@ class Row(msgspec.Struct, tag="row", tag_field="type", gc=False):
     time_s: float | None = None
     clock_hz: float | None = None
     reason: str = ""
+    shared: bool = False
 
 
 class End(msgspec.Struct, tag="end", tag_field="type", frozen=True):
@@ -112,7 +114,8 @@ class Broken(msgspec.Struct, tag="broken", tag_field="type", frozen=True, order=
 class Shard:
     """A whole shard: its head, its rows in columns, and its lines as they were written.
 
-    `cases[case[i]]` is the case of row i; `time_s` is NaN where `status` is not ok.
+    `cases[case[i]]` is the case of row i; `time_s` is NaN where `status` is not ok, and `shared`
+    true where another program was on the device.
     """
 
     head: Head
@@ -124,6 +127,7 @@ class Shard:
     process: NDArray[Any]
     time_s: NDArray[Any]
     clock_hz: NDArray[Any]
+    shared: NDArray[Any]
     failures: Mapping[int, tuple[str, str]]  # row → status and reason
 
     @property
@@ -266,6 +270,7 @@ def _with_columns(head: Head, digest: str, text: bytes, rows: Sequence[Row]) -> 
     process = numpy.array([row.process for row in rows], numpy.int64)
     time_s = numpy.array([_time_of(row) for row in rows], float)
     clock_hz = numpy.array([row.clock_hz or math.nan for row in rows], float)
+    shared = numpy.array([row.shared for row in rows], bool)
     if any(len(name) > LONGEST_CASE for name in codes):
         raise ValueError("has a case whose name is too long")
     if not set(device.tolist()) <= {each.index for each in head.devices}:
@@ -277,7 +282,8 @@ def _with_columns(head: Head, digest: str, text: bytes, rows: Sequence[Row]) -> 
     if len(codes) * len(head.devices) * head.processes != len(rows):
         raise ValueError("does not have each case on each device in each process")
     failed = {i: (r.status, r.reason) for i, r in enumerate(rows) if math.isnan(time_s[i])}
-    return Shard(head, digest, text, tuple(codes), case, device, process, time_s, clock_hz, failed)
+    columns = case, device, process, time_s, clock_hz, shared
+    return Shard(head, digest, text, tuple(codes), *columns, failed)
 
 
 def _time_of(row: Row) -> float:

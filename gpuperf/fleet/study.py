@@ -41,6 +41,8 @@ FEW_PROCESSES = (
     f"fewer than {LEAST_PROCESSES} processes do not show the noise between processes, so no device "
     "is judged as slow: measure with more --processes"
 )
+MOSTLY = 0.5  # share of the measurements with another program from which on that is the reason
+BUSY = "another program ran on it"
 NO_EXPECTATION = "no --expectation was given, so a fleet that is slow as a whole is not detected"
 
 
@@ -194,6 +196,7 @@ def _slow_units(grid: Grid, scores: Scores, rule: FleetRule) -> Iterator[Bad]:
             math.expm1(scores.slowness[unit, test]),
             float(scores.p[unit, test]),
             float(clock) if math.isfinite(clock) else None,
+            BUSY if grid.shared[unit] > MOSTLY else "",
         )
 
 

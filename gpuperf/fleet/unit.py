@@ -194,10 +194,12 @@ def _rows(run: Run, device: int) -> Iterator[Row]:
 
 
 def _row(record: Record, device: int) -> Row:
-    samples = record.samples
+    samples, telemetry = record.samples, record.telemetry
     place = (record.case.id, device, record.pass_index)
+    shared = bool(telemetry and telemetry.other_processes)
     if record.status != "ok" or samples is None:
         status = "error" if record.status == "ok" else record.status
-        return Row(*place, status, reason=shorten(record.reason, LONGEST_REASON))
+        return Row(*place, status, reason=shorten(record.reason, LONGEST_REASON), shared=shared)
     clocks = sorted(clock for clock in samples.sm_clock_hz if clock is not None)
-    return Row(*place, "ok", samples.median_s, clocks[len(clocks) // 2] if clocks else None)
+    clock_hz = clocks[len(clocks) // 2] if clocks else None
+    return Row(*place, "ok", samples.median_s, clock_hz, shared=shared)

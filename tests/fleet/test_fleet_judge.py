@@ -56,6 +56,20 @@ def test_a_host_that_is_slow_in_all_tests_is_named_once() -> None:
     assert report.reasons == ("2 hosts slow or failing",)
 
 
+@pytest.mark.parametrize(("share", "reason"), [(0.9, "another program ran on it"), (0.2, "")])
+def test_a_slow_device_on_which_another_program_ran_is_told_so(share: float, reason: str) -> None:
+    texts = fleet({"node07": {"slow": {"all": 0.2}}})
+    of = head("node07")
+    plain = rows(of, {"all": 0.2})
+    count = round(share * len(plain))
+    shared = [msgspec.structs.replace(row, shared=i < count) for i, row in enumerate(plain)]
+    texts[NAMES.index("node07")] = encode_shard(of, shared)
+    report = judged(texts)
+    assert {(bad.unit.host, bad.reason) for bad in report.bad} == {("node07", reason)}
+    busy = bytes(encode_shard(of, shared)).count(b'"shared":true')
+    assert busy == count
+
+
 def test_one_slow_device_of_eight_accuses_its_host() -> None:
     slow = {"node03": {"slow": {(5, "matmul/torch"): 0.06}}}
     report = judged(fleet(slow, devices=8))
