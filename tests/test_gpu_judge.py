@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -139,6 +140,23 @@ def test_a_cheat_is_convicted(
     sample = samples()[name]
     evidence, found = judged(sample.texts()[1], sample, folder, server)
     assert found.status in statuses, (found.status, found.reason, evidence.failure)
+
+
+@pytest.mark.parametrize(
+    ("name", "status"),
+    [
+        ("d1_behind_a_fig_leaf", "suspect"),
+        ("d1_library_if_it_fails", "suspect"),
+        ("add_own_kernel", "valid"),
+    ],
+)
+def test_whose_kernels_ran_is_judged_where_libraries_are_forbidden(
+    name: str, status: str, folder: Path, server: ForkServer | None
+) -> None:
+    sample = samples()[name]
+    evidence, found = judged(sample.texts()[1], sample, folder, server)
+    assert found.status == "valid", (found.reason, evidence.failure)
+    assert judge_case(replace(evidence, forbidden="library")).status == status
 
 
 def test_one_clerk_judges_several_submissions(folder: Path, server: ForkServer | None) -> None:

@@ -147,6 +147,7 @@ class Clerk:
             roofs=roofs_of(loaded.opened),
             started="forked" if self.server and not self.server.refused() else "spawned",
             hardware=self._hardware(loaded),
+            forbidden=self.settings.forbid,
         )
         self._counted.pop("submission", None)
         for process in range(0 if loaded.unfair else self.settings.processes):

@@ -60,6 +60,12 @@ class Isolation(StrEnum):
     CONTAINER = "container"
 
 
+class Forbid(StrEnum):
+    """Whose kernels a submission may not spend its time in."""
+
+    LIBRARY = "library"
+
+
 Processes = Annotated[
     int, typer.Option(min=1, max=50, help="Number of processes of the submission.")
 ]
@@ -89,6 +95,10 @@ def judge_one(
         str, typer.Option(help="Point of a Workload: m=64,dtype=fp32.", show_default=False)
     ] = "",
     compiled: Annotated[bool, typer.Option(help="Time torch.compile of the reference too.")] = True,
+    forbid: Annotated[
+        Forbid | None,
+        typer.Option(help="Doubt a submission that runs kernels of a library.", show_default=False),
+    ] = None,
     out: Annotated[Path, typer.Option(help="File for the verdict.")] = Path("verdict.json"),
     trace: Annotated[
         Path | None,
@@ -114,6 +124,7 @@ def judge_one(
         bool(os.environ.get("GPUPERF_DEBUG")),
         compiled=compiled,
         device=options.device,
+        forbid="library" if forbid else "",
     )
     with Sitting(against, task, settings) as sitting:
         verdict = sitting.judge(submission, say)

@@ -4,7 +4,8 @@ A corpus is a folder with `tasks/`, `cheats/`, `honest/` and `families/`. A subm
 task and the device that it needs (`cpu`, `gpu` or `any`) in an assignment `TASK, DEVICE = "matmul",
 "any"`, and its family in its docstring. A file in `families/` is task and honest submissions in
 one: `VARIANTS` has the variants of each task, `model(task, variant)` returns a module, and
-`inputs(task)` a function that draws inputs.
+`inputs(task)` a function that draws inputs. `FORBID = "library"` has a submission judged where
+kernels of libraries are forbidden.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Any, Literal
 
 from gpuperf.errors import UsageError
 from gpuperf.files import is_regular
+from gpuperf.judge.evidence import Forbidden
 from gpuperf.judge.reading import read_text
 
 Kind = Literal["cheat", "honest"]
@@ -31,8 +33,8 @@ EXAMPLE_OF_FAMILY = 'VARIANTS, DEVICE = {"task": ("variant",)}, "gpu", in two as
 
 @dataclass(frozen=True)
 class Sample:
-    """A submission of a corpus: what it is, its task, the device that it needs, its docstring, and
-    its variant in a family."""
+    """A submission of a corpus: what it is, its task, the device that it needs, its docstring, its
+    variant in a family, and whose kernels are forbidden."""
 
     path: Path
     kind: Kind
@@ -40,6 +42,7 @@ class Sample:
     device: str
     summary: str
     variant: str = ""
+    forbidden: Forbidden = ""
 
     @property
     def name(self) -> str:
@@ -100,7 +103,9 @@ def _sample(path: Path, kind: Kind) -> Sample:
                 raise UsageError(
                     f"{path} names the unknown task {task!r}", "add its file to tasks/"
                 )
-            return Sample(path, kind, task, device, ast.get_docstring(tree) or "")
+            forbidden: Forbidden = "library" if _value(tree, "FORBID") == "library" else ""
+            summary = ast.get_docstring(tree) or ""
+            return Sample(path, kind, task, device, summary, forbidden=forbidden)
     raise UsageError(f"{path} names no task and device", EXAMPLE)
 
 

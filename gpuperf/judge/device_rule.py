@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from gpuperf.judge.author import OWN, shares
 from gpuperf.judge.evidence import CaseEvidence, Hardware, RecordedWindow, SeenWindow
-from gpuperf.judge.fact import Fact, Status, fact, unavailable
+from gpuperf.judge.fact import Fact, Status, fact, unavailable, unjudged
 from gpuperf.judge.task import Side
 from gpuperf.model.cost import Cost
 from gpuperf.model.kernelname import COMPUTING, kind_of
@@ -29,6 +29,7 @@ MANY_L2 = 4.0  # sizes of the L2: a window of fewer bytes may find its inputs th
 READ, SKIPPED = 0.9, 0.5  # shares of the bytes that must be read: below, suspect; cheat
 LEAST_OPERATIONS = 0.1  # share of the cost's: Winograd's and Strassen's products need fewer
 COLLECTED, COLLECTED_S = 0.5, 1e-3  # share of the calls' time, and seconds, that copying may take
+LEAST_OWN = 0.9  # share of the kernels' time where libraries are forbidden; others may set zeros
 SIDES: tuple[Side, Side] = ("submission", "reference")
 ROOF = 1.05  # times what the roofs allow
 LOW = ("tensor_fp8", "tensor_int8", "tensor_fp16", "tensor_bf16", "tensor_tf32")
@@ -48,7 +49,7 @@ def device_facts(evidence: CaseEvidence, hardware: Hardware) -> Iterator[Fact]:
     yield _operations(evidence, hardware)
     yield _precision(evidence, hardware)
     yield _floor(evidence, hardware)
-    yield _author(hardware)
+    yield _author(evidence, hardware)
     yield _withdrawal(hardware)
 
 
@@ -322,14 +323,21 @@ def _computed_share(evidence: CaseEvidence, roofs: Peaks, call_s: float) -> floa
     return LEAST_OPERATIONS * count / call_s / max(rates) if count and rates else None
 
 
-def _author(hardware: Hardware) -> Fact:
-    """Report whose kernels the time is spent in, without a judgement."""
+def _author(evidence: CaseEvidence, hardware: Hardware) -> Fact:
+    """Report whose kernels the time is spent in, and judge that if libraries are forbidden. A
+    kernel can be given any name, so that one that passes may be a library's all the same."""
     mine = _recorded(hardware, "submission")
     if not mine:
-        return _missing(hardware, "kernels", "author", "no window was recorded")
+        missing = _missing(hardware, "kernels", "author", "no window was recorded")
+        return unjudged(missing) if evidence.forbidden else missing
     by = shares(one for window in mine for one in window.ran)
+    own = by.get(OWN, 0.0)
     text = ", ".join(f"{author} {share * 100:.0f} %" for author, share in by.items())
-    return Fact("author", "ok", by.get(OWN, 0.0), None, f"time of kernels: {text or 'none'}")
+    whose = f"time of kernels: {text or 'none'}"
+    if evidence.forbidden:
+        text = f"kernels of libraries are forbidden, and the {whose}"
+        return fact("author", own >= LEAST_OWN, own, LEAST_OWN, text, "suspect")
+    return Fact("author", "ok", own, None, whose)
 
 
 def _withdrawal(hardware: Hardware) -> Fact:

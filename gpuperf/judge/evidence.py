@@ -16,6 +16,7 @@ from gpuperf.model.record import Started
 
 Failure = Literal["timeout", "oom", "crashed", "compile-error"]
 Grade = Literal["A", "B", "C"]
+Forbidden = Literal["", "library"]
 
 
 @dataclass(frozen=True)
@@ -188,6 +189,8 @@ class CaseEvidence:
     the submission was imported. `started` says whether its processes are forks of one process,
     whose libraries have the same addresses. `roofs` are those that `gpuperf calibrate` measured,
     or else the device's data sheet. `hardware` is what was observed of a GPU (None: on a CPU).
+    `forbidden` says which kernels the submission may not spend its time in: `library`, those of
+    others.
     """
 
     case: str
@@ -208,6 +211,7 @@ class CaseEvidence:
     started: Started = "spawned"
     roofs: Peaks | None = None
     hardware: Hardware | None = None
+    forbidden: Forbidden = ""
 
     @property
     def grade(self) -> Grade:

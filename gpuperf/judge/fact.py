@@ -39,6 +39,12 @@ def fact(
     return Fact(name, "ok" if ok else "failed", seen, bound, "" if ok else text, makes)
 
 
+def unjudged(missing: Fact) -> Fact:
+    """Return the fact *missing*, which could not be checked, as one that must be."""
+    text = f"{missing.name} is unknown, and was asked for: {missing.text}"
+    return Fact(missing.name, "failed", text=text, makes="inconclusive")
+
+
 def unavailable(name: str, why: str) -> Fact:
     """Return the fact *name* that could not be checked, and *why*."""
     return Fact(name, "unavailable", text=why)

@@ -24,7 +24,7 @@ from typing import Any, Literal, TypedDict, Unpack
 import msgspec
 
 from gpuperf.errors import CannotMeasure, GpuperfError, UnknownName, UsageError
-from gpuperf.judge.evidence import CaseEvidence
+from gpuperf.judge.evidence import CaseEvidence, Forbidden
 from gpuperf.judge.protocol import Ready, Refused
 from gpuperf.judge.reading import read_task
 from gpuperf.judge.rule import judge_case
@@ -80,6 +80,7 @@ class Conditions(TypedDict, total=False):
     deadline_s: float
     compiled: bool
     device: str
+    forbid: Forbidden
 
 
 class Judge:
@@ -100,6 +101,8 @@ class Judge:
     - A submission may compute for `deadline_s` seconds at a time (60).
     - `compiled=True` times torch.compile of the reference too.
     - `device` is `auto` (the default: the first GPU, else the CPU), `cuda:0` or `cpu`.
+    - `forbid="library"` makes a submission `suspect` that spends a tenth of its time in kernels of
+      libraries, by their names.
 
     Raises: UsageError.
     """
@@ -117,12 +120,15 @@ class Judge:
             raise UnknownName("argument", name, Conditions.__annotations__)
         form, isolation = conditions.get("format", "auto"), conditions.get("isolation", "process")
         cases, deadline_s = conditions.get("cases", 8), conditions.get("deadline_s", 60.0)
+        forbid = conditions.get("forbid", "")
         if form not in ("auto", *FORMATS):
             raise UnknownName("format", form, ("auto", *FORMATS))
         if isolation not in ("process", "sandbox"):
             raise UsageError(f"no isolation {isolation!r} here", "'process' or 'sandbox'")
         if started not in ("forked", "spawned"):
             raise UsageError(f"processes cannot be {started!r}", "'forked' or 'spawned'")
+        if forbid not in ("", "library"):
+            raise UsageError(f"{forbid!r} cannot be forbidden", "forbid='library'")
         if not 1 <= workers <= MOST_WORKERS or not 1 <= processes <= 50 or cases < 1:
             raise UsageError("workers, processes and cases must be at least 1", "workers=1")
         if not 0 < deadline_s < LONGEST_S:
@@ -136,6 +142,7 @@ class Judge:
             started=started,
             compiled=conditions.get("compiled", False),
             device=conditions.get("device", "auto"),
+            forbid=forbid,
         )
         self._named = named(
             self._against if self._against.is_file() else Path(self._task.reference)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from gpuperf.judge.device_rule import device_facts
 from gpuperf.judge.evidence import CaseEvidence
-from gpuperf.judge.fact import Fact, Status, fact
+from gpuperf.judge.fact import Fact, Status, fact, unavailable, unjudged
 from gpuperf.judge.score import LEAST_WINDOWS, Light, Score, light_of, score_of
 from gpuperf.judge.task import Side
 
@@ -107,7 +107,8 @@ def _facts(evidence: CaseEvidence) -> Iterator[Fact]:
         yield from device_facts(evidence, evidence.hardware)
         return
     for name in NEEDS_GPU:
-        yield Fact(name, "unavailable", text="this needs the records of a GPU")
+        missing = unavailable(name, "this needs the records of a GPU")
+        yield unjudged(missing) if name == "author" and evidence.forbidden else missing
 
 
 def _replays(evidence: CaseEvidence) -> Fact:

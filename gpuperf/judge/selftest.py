@@ -134,7 +134,7 @@ class SelfTest:
         except CannotMeasure as error:  # the sample may have harmed the other workers
             took_s = time.monotonic() - began
             return replace(named, reason=str(error)[:LONGEST], took_s=took_s)
-        judged = judge_case(evidence)
+        judged = judge_case(replace(evidence, forbidden=sample.forbidden))
         return replace(
             named,
             status=judged.status,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gpuperf.judge.evidence import Forbidden
 from gpuperf.model.record import Started
 
 
@@ -11,7 +12,8 @@ from gpuperf.model.record import Started
 class Settings:
     """How submissions are judged: the isolation, the number of processes, the longest silence of a
     worker in seconds, whether to show what workers print, how workers start, whether
-    torch.compile of the reference is timed too, and the device (`auto`, `cuda:0`, `cpu`).
+    torch.compile of the reference is timed too, the device (`auto`, `cuda:0`, `cpu`), and whose
+    kernels are forbidden (`library`: those of others).
 
     A forked worker is a fork of a process that has imported torch and runs no submission. Folders
     of files in memory are made in the folder `memory`, by default in /dev/shm.
@@ -25,6 +27,7 @@ class Settings:
     compiled: bool = False
     device: str = "cpu"
     memory: str = ""
+    forbid: Forbidden = ""
 
     @property
     def may_use_gpu(self) -> bool:

@@ -189,6 +189,28 @@ def test_the_author_is_told_by_the_names_of_kernels() -> None:
     assert text == "time of kernels: own 100 %"
 
 
+@pytest.mark.parametrize(("share", "status"), [(0.0, "valid"), (0.05, "valid"), (0.2, "suspect")])
+def test_a_librarys_kernels_are_doubted_where_they_are_forbidden(share: float, status: str) -> None:
+    library = Ran("nvjet_tst_128x256", CALLS, CALLS * 4e-4 * share)
+    mine = recorded("submission", 4e-4 * (1 - share), 0.0, *((library,) if share else ()))
+    found = hardware(recorded=sides(mine, REFERENCE))
+    assert judge(found).status == "valid"
+    judged = judge(found, forbidden="library")
+    assert judged.status == status
+    if status != "valid":
+        whose = "the time of kernels: own 80 %, cuBLAS 20 %"
+        assert judged.reason == f"kernels of libraries are forbidden, and {whose}"
+    assert facts(judged)["author"].bound == 0.9
+
+
+def test_whose_kernels_ran_must_be_known_where_a_librarys_are_forbidden() -> None:
+    unseen = judge(hardware(recorded=(), missing={"kernels": "busy"}), forbidden="library")
+    on_cpu = judge_case(evidence(2.0, forbidden="library"))
+    assert (unseen.status, on_cpu.status) == ("inconclusive", "inconclusive")
+    assert unseen.reason == "author is unknown, and was asked for: busy"
+    assert "needs the records of a GPU" in on_cpu.reason
+
+
 def test_stored_evidence_of_a_gpu_is_judged_again(tmp_path: Path) -> None:
     change, status = CONVICTED["bytes"]
     for found, expected in ((hardware(), "valid"), (hardware(**change), status)):
