@@ -24,7 +24,7 @@ CORPUS = HERE.parent / "cheats" / "judged"
 ONE = ("--processes", "1", "--deadline", "60", "--no-compiled")
 FAMILIES = """
 A1 A2 A3 A4 A5 A6 A7 A8 A10 A11 A12 B1 B2 B3 B4 B5 B6 B7 B8 B9 C1 C2 C3 C4 C5 C6 C7 C8 C9 C10 C11
-D2 D3 D4 D5 D6
+D1 D2 D3 D4 D5 D6
 """
 # One of each way to cheat, and one honest submission beside them.
 SOME_CHEATS = (
