@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import statistics
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from gpuperf.links.study import (
@@ -23,6 +26,8 @@ from gpuperf.show.table import Column, Mood, Note, Table, fill
 from gpuperf.units import format_number, format_time
 
 GIGA = 1e9
+PAIR = 2  # GPUs up to which each link has a row
+ALIKE = 0.1  # links of one kind that are further from their median have rows of their own
 NOTHING = "–"
 
 
@@ -57,6 +62,7 @@ def _matrices(every: Sequence[Cell]) -> Iterator[Table]:
 
 
 def _list(run: Run, every: Sequence[Cell]) -> Table:
+    groups = list(_groups(every))
     columns = (
         Column("from", left=True, identity=True),
         Column("to", left=True, identity=True),
@@ -65,34 +71,89 @@ def _list(run: Run, every: Sequence[Cell]) -> Table:
         Column("latency"),
         Column("sheet", "GB/s", keep=5),
         Column("of sheet", "%"),
-        Column("verdict", left=True, moods=tuple(_mood(cell) for cell in every)),
+        Column("verdict", left=True, moods=tuple(_mood(group.cells[0]) for group in groups)),
     )
     return Table(
-        fill(columns, [_cells(cell) for cell in every]),
+        fill(columns, [_cells(group) for group in groups]),
         title=f"links of {run.header.device.name}",
-        failures=tuple(cell.failure for cell in every),
+        failures=tuple(group.cells[0].failure for group in groups),
         notes=tuple(_notes(run.header.topology)),
         rows=[_row(cell) for cell in every],
         names=tuple(_row(Cell("", "", ""))),
     )
 
 
+@dataclass(frozen=True)
+class _Group:
+    """Links of one kind that are alike, which take one row, `whole` if there are no others."""
+
+    cells: tuple[Cell, ...]
+    whole: bool = True
+
+    def end(self, name: str, other: str) -> str:
+        """Return the end *name* of a link as its row has it, whose other end is *other*."""
+        if len(self.cells) == 1 or name == HOST:
+            return name
+        if not self.whole:
+            return "other GPUs"
+        return "every GPU" if other == HOST or name == self.cells[0].source else "every other"
+
+
+def _groups(every: Sequence[Cell]) -> Iterator[_Group]:
+    """Yield the rows of *every* link: of more than two GPUs, alike links have one."""
+    if len({end for cell in every for end in (cell.source, cell.target)} - {HOST}) <= PAIR:
+        yield from (_Group((cell,)) for cell in every)
+        return
+    kinds: dict[object, list[Cell]] = {}
+    for cell in every:
+        hosts = cell.source == HOST, cell.target == HOST
+        kinds.setdefault((hosts, cell.means, cell.both, cell.latency_s is None), []).append(cell)
+    for kind in kinds.values():
+        common = Counter(map(_said, kind)).most_common(1)[0][0]
+        values = [cell.rate or cell.latency_s or 0.0 for cell in kind if _said(cell) == common]
+        middle = statistics.median(values)
+        alike: list[Cell] = []
+        odd: list[Cell] = []
+        for cell in kind:
+            off = abs((cell.rate or cell.latency_s or 0.0) - middle)
+            (odd if _said(cell) != common or off > ALIKE * middle else alike).append(cell)
+        if alike:
+            yield _Group(tuple(alike), not odd)
+        yield from (_Group((cell,)) for cell in odd)
+
+
+def _said(cell: Cell) -> tuple[object, ...]:
+    return cell.verdict, cell.failure, cell.sheet
+
+
 def _mood(cell: Cell) -> Mood:
     return "doubt" if cell.verdict in ("slow", "above the sheet") else ""
 
 
-def _cells(cell: Cell) -> list[str]:
+def _cells(group: _Group) -> list[str]:
+    cell = group.cells[0]
     both = cell.both and not cell.latency_s
+    latencies = [c.latency_s for c in group.cells if c.latency_s]
+    shares = [c.share * 100 for c in group.cells if c.share is not None]
+    rates = [c.rate / GIGA for c in group.cells if c.rate is not None]
     return [
-        cell.source,
-        cell.target,
+        group.end(cell.source, cell.target),
+        group.end(cell.target, cell.source),
         f"{cell.means}, both ways" if both else cell.means,
-        _rate(cell),
-        format_time(cell.latency_s) if cell.latency_s else NOTHING,
+        _span(rates, format_number),
+        _span(latencies, format_time),
         format_number(cell.sheet / GIGA) if cell.sheet else NOTHING,
-        f"{cell.share * 100:.0f}" if cell.share is not None else NOTHING,
+        _span(shares, lambda share: f"{share:.0f}"),
         cell.verdict if cell.latency_s is None else NOTHING,
     ]
+
+
+def _span(values: Sequence[float], text: Callable[[float], str]) -> str:
+    """Return the least and the largest of *values*, or one if they look alike."""
+    if not values:
+        return NOTHING
+    low, high = text(min(values)), text(max(values))
+    return low if low == high else f"{low} to {high}"
 
 
 def _rate(cell: Cell | None) -> str:
@@ -117,10 +178,8 @@ def _row(cell: Cell) -> dict[str, Any]:
 def _notes(topology: Topology | None) -> Iterator[Note]:
     """Yield the topology in words, and what the verdicts mean."""
     known = topology or Topology()
-    for pair in known.pairs:
-        yield f"GPU {pair.source} → GPU {pair.target}", pair.words
-    for host in known.hosts:
-        yield f"GPU {host.gpu} → host", host.words
+    yield from _words({f"GPU {p.source} → GPU {p.target}": p.words for p in known.pairs}, "Pairs")
+    yield from _words({f"GPU {h.gpu} → host": h.words for h in known.hosts}, "Host")
     if known.gpus == 1:
         yield "Pairs", "there is one GPU, so no link between GPUs was measured"
     yield (
@@ -130,3 +189,11 @@ def _notes(topology: Topology | None) -> Iterator[Note]:
         f"{LEAST_KERNEL * 100:.0f} and {LEAST_KERNEL_BOTH * 100:.0f} % for kernels over NVLink; a "
         "sheet's rate is after coding, and for the directions that are busy",
     )
+
+
+def _words(by_link: Mapping[str, str], all_of_them: str) -> Iterator[Note]:
+    """Yield the words of each link, or once if they are those of more than two."""
+    if len(by_link) > PAIR and len(set(by_link.values())) == 1:
+        yield all_of_them, f"each: {next(iter(by_link.values()))}"
+        return
+    yield from by_link.items()

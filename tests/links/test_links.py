@@ -175,6 +175,33 @@ def test_the_links_of_a_good_pair_are_as_expected() -> None:
     assert {cell.verdict for cell in kernels} == {"as expected"}
 
 
+def test_alike_links_of_four_gpus_are_one_row_and_an_odd_one_is_named() -> None:
+    run = read_run(MEASURED / "h200x4-links.jsonl.gz")
+    text = render_links(run, "table")
+    rows = [" ".join(line.split()) for line in text.splitlines()]
+    assert "every GPU every other copy engine, write 395 to 396 – 450 88 as expected" in rows
+    assert "host GPU 1 pinned, 4 bytes – 1.446 µs – – –" in rows
+    assert "Pairs each: NVLink, 18 links active; its kernels access the other's memory" in rows
+    assert len(text.splitlines()) < 100
+    assert len(json.loads(render_links(run, "json"))) == len(cells(run)) == 12 * 8 + 4 * 7
+    whole = sum(f"GPU {i} {j}" in text for i in range(4) for j in range(4))
+    assert not whole
+    slow = [
+        replace(record, times={n: slower(t, 2) for n, t in record.times.items()})
+        if record.case.point.get("gpu") == 1 and record.case.point.get("peer") == 2
+        else record
+        for record in run.records
+    ]
+    told = render_links(replace(run, records=tuple(slow)), "table")
+    rows = [" ".join(line.split()) for line in told.splitlines()]
+    assert "GPU 1 GPU 2 copy engine, write 198 – 450 44 slow" in rows
+    assert "other GPUs other GPUs copy engine, write 395 to 396 – 450 88 as expected" in rows
+
+
+def slower(samples: Samples, times: float) -> Samples:
+    return replace(samples, values_s=tuple(times * value for value in samples.values_s))
+
+
 def test_pairs_on_pcie_have_the_sheet_of_the_slower_end(tmp_path: Path) -> None:
     bridge = Topology(
         2,
