@@ -13,8 +13,8 @@ writes into the folder `many_gpus`, in this order, as far as the minutes go:
   are so many GPUs; all-reduce in finer steps with the most, so that NCCL's steps of algorithm and
   protocol show.
 
-Each command and its seconds are in `log.txt`. `--device cpu` tries it by gloo with `--ranks`
-processes at tiny sizes, without links.
+Each command and its seconds are in `log.txt`. `--only sharded` measures that part alone. `--device
+cpu` tries it by gloo with `--ranks` processes at tiny sizes, without links.
 """
 
 import argparse
@@ -34,6 +34,7 @@ OPS = (
     "all_to_all",
     "sendrecv",
 )
+PARTS = ("links", "sharded", "fleet", "collectives")
 TINY = "--layers 2 --width 64 --heads 8 --kv-heads 8 --hidden 128 --length 32 --steps 30"
 BURN = """
 import time, torch
@@ -172,6 +173,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--ranks", type=int, default=4, help="processes, with --device cpu")
+    parser.add_argument("--only", choices=PARTS, help="one part alone")
     given = parser.parse_args()
     ranks = given.ranks
     if given.device == "cuda":
@@ -181,13 +183,16 @@ def main() -> None:
         if ranks < 2:
             raise SystemExit("many_gpus.py needs several GPUs; --device cpu tries it by gloo.")
     sitting = Sitting(given.folder.absolute(), given.minutes)
-    if given.device == "cuda":
+    parts = (given.only,) if given.only else PARTS
+    if "links" in parts and given.device == "cuda":
         sitting.gpuperf(
             "links", "links", "--budget", "0.05", "--out", str(sitting.folder / "links")
         )
-    sharded(sitting, ranks, given.device)
-    fleet(sitting, ranks, given.device)
-    for count in (count for count in (8, 4, 2) if count <= ranks):
+    if "sharded" in parts:
+        sharded(sitting, ranks, given.device)
+    if "fleet" in parts:
+        fleet(sitting, ranks, given.device)
+    for count in (count for count in (8, 4, 2) if count <= ranks and "collectives" in parts):
         collectives(sitting, count, given.device, last=count == ranks)
 
 
