@@ -182,6 +182,8 @@ def main() -> None:
         ranks = torch.cuda.device_count()
         if ranks < 2:
             raise SystemExit("many_gpus.py needs several GPUs; --device cpu tries it by gloo.")
+    elif given.only == "links":
+        raise SystemExit("links are of GPUs: leave out --device cpu.")
     sitting = Sitting(given.folder.absolute(), given.minutes)
     parts = (given.only,) if given.only else PARTS
     if "links" in parts and given.device == "cuda":

@@ -40,7 +40,7 @@ class Grid:
     processes); `logs`, their fastest third, and `clock_hz` have the shape (units, cases).
 
     NaN marks a case without a time. `test_of_case` is the place of each case's test in `tests`, and
-    `shared` the share of each unit's rows in which another program was on it.
+    `shared` (units, cases) the share of the processes in which another program was on the device.
     """
 
     units: tuple[Unit, ...]
@@ -74,7 +74,7 @@ def grid_of(shards: Sequence[Shard]) -> Grid:
     tests = tuple(dict.fromkeys(map(name_of_test, cases)))
     cube = numpy.full((len(units), len(cases), processes), math.nan)
     clocks = numpy.full((len(units), len(cases)), math.nan)
-    shared = numpy.zeros(len(units))
+    shared = numpy.zeros((len(units), len(cases)))
     failures: list[Failure] = []
     first = 0
     for shard in shards:
@@ -83,7 +83,7 @@ def grid_of(shards: Sequence[Shard]) -> Grid:
         columns = numpy.array([places[case] for case in shard.cases], int)
         cube[rows, columns] = numpy.log(_cube(shard, shard.time_s))
         clocks[rows, columns] = _clock_of(shard)
-        shared[rows] = _cube(shard, shard.shared).mean(axis=(1, 2)) if shard.rows else 0.0
+        shared[rows, columns] = _cube(shard, shard.shared).mean(axis=2)
         failures += _failures_of(shard, first, columns)
         first = rows.stop
     place_of_test = {test: i for i, test in enumerate(tests)}

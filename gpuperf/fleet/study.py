@@ -41,7 +41,7 @@ FEW_PROCESSES = (
     f"fewer than {LEAST_PROCESSES} processes do not show the noise between processes, so no device "
     "is judged as slow: measure with more --processes"
 )
-MOSTLY = 0.5  # share of the measurements with another program from which on that is the reason
+MOSTLY = 0.5  # share of a test's measurements with another program above which that is the reason
 BUSY = "another program ran on it"
 NO_EXPECTATION = "no --expectation was given, so a fleet that is slow as a whole is not detected"
 
@@ -185,7 +185,7 @@ def _slow_units(grid: Grid, scores: Scores, rule: FleetRule) -> Iterator[Bad]:
 
     names = (*grid.tests, ALL)
     slow = scores.slow(rule)
-    clocks = _clocks(grid)
+    clocks, shared = _clocks(grid), _shared(grid)
     found = [(unit, test) for unit, test in zip(*numpy.nonzero(slow), strict=True)]
     found.sort(key=lambda place: -scores.slowness[place])
     for unit, test in found:
@@ -196,7 +196,7 @@ def _slow_units(grid: Grid, scores: Scores, rule: FleetRule) -> Iterator[Bad]:
             math.expm1(scores.slowness[unit, test]),
             float(scores.p[unit, test]),
             float(clock) if math.isfinite(clock) else None,
-            BUSY if grid.shared[unit] > MOSTLY else "",
+            BUSY if shared[unit, test] > max(MOSTLY, median(shared, 0)[test]) else "",
         )
 
 
@@ -209,6 +209,15 @@ def _clocks(grid: Grid) -> NDArray[Any]:
     with numpy.errstate(invalid="ignore", divide="ignore"):
         relative = slowness_of(numpy.log(grid.clock_hz), grid.test_of_case, len(grid.tests))
     return numpy.asarray(numpy.expm1(relative))
+
+
+def _shared(grid: Grid) -> NDArray[Any]:
+    """Return the share of the measurements of each unit in which another program was on it, in each
+    test and in all."""
+    import numpy
+
+    tests = [grid.shared[:, grid.test_of_case == test] for test in range(len(grid.tests))]
+    return numpy.column_stack([each.mean(axis=1) for each in (*tests, grid.shared)])
 
 
 def _failed_units(grid: Grid) -> Iterator[Bad]:

@@ -13,6 +13,7 @@ from typer.core import TyperGroup
 
 from gpuperf.errors import UsageError
 from gpuperf.judge.corpus import read_corpus
+from gpuperf.judge.evidence import Forbidden
 from gpuperf.judge.isolation import container_command
 from gpuperf.judge.reading import read_task
 from gpuperf.judge.run import Sitting
@@ -66,6 +67,12 @@ class Forbid(StrEnum):
     LIBRARY = "library"
 
 
+Forbidding = Annotated[
+    Forbid | None,
+    typer.Option(
+        help="Doubt a submission whose time is in kernels of a library.", show_default=False
+    ),
+]
 Processes = Annotated[
     int, typer.Option(min=1, max=50, help="Number of processes of the submission.")
 ]
@@ -95,10 +102,7 @@ def judge_one(
         str, typer.Option(help="Point of a Workload: m=64,dtype=fp32.", show_default=False)
     ] = "",
     compiled: Annotated[bool, typer.Option(help="Time torch.compile of the reference too.")] = True,
-    forbid: Annotated[
-        Forbid | None,
-        typer.Option(help="Doubt a submission that runs kernels of a library.", show_default=False),
-    ] = None,
+    forbid: Forbidding = None,
     out: Annotated[Path, typer.Option(help="File for the verdict.")] = Path("verdict.json"),
     trace: Annotated[
         Path | None,
@@ -124,7 +128,7 @@ def judge_one(
         bool(os.environ.get("GPUPERF_DEBUG")),
         compiled=compiled,
         device=options.device,
-        forbid="library" if forbid else "",
+        forbid=_forbidden(forbid, options.device),
     )
     with Sitting(against, task, settings) as sitting:
         verdict = sitting.judge(submission, say)
@@ -198,6 +202,12 @@ def judge_selftest(
     table = rates_table(outcomes, len(samples) - able, able - len(outcomes))
     put(render([table], options.format.value, stdout_screen()))
     return NOTHING_JUDGED if any(outcome.mistaken for outcome in outcomes) else 0
+
+
+def _forbidden(forbid: Forbid | None, device: str) -> Forbidden:
+    if forbid and device == "cpu":
+        raise UsageError("--forbid library needs a GPU, which records kernels", "--device cuda:0")
+    return "library" if forbid else ""
 
 
 def _print(verdict: Verdict, format: opt.Format, verbose: bool) -> int:

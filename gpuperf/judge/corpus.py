@@ -4,8 +4,8 @@ A corpus is a folder with `tasks/`, `cheats/`, `honest/` and `families/`. A subm
 task and the device that it needs (`cpu`, `gpu` or `any`) in an assignment `TASK, DEVICE = "matmul",
 "any"`, and its family in its docstring. A file in `families/` is task and honest submissions in
 one: `VARIANTS` has the variants of each task, `model(task, variant)` returns a module, and
-`inputs(task)` a function that draws inputs. `FORBID = "library"` has a submission judged where
-kernels of libraries are forbidden.
+`inputs(task)` a function that draws inputs. `FORBID = "library"` has a submission in `cheats/` or
+`honest/` judged where kernels of libraries are forbidden.
 """
 
 from __future__ import annotations
@@ -103,7 +103,9 @@ def _sample(path: Path, kind: Kind) -> Sample:
                 raise UsageError(
                     f"{path} names the unknown task {task!r}", "add its file to tasks/"
                 )
-            forbidden: Forbidden = "library" if _value(tree, "FORBID") == "library" else ""
+            forbidden: Forbidden = _value(tree, "FORBID") or ""
+            if forbidden not in ("", "library"):
+                raise UsageError(f"{path} forbids {forbidden!r}", 'FORBID = "library"')
             summary = ast.get_docstring(tree) or ""
             return Sample(path, kind, task, device, summary, forbidden=forbidden)
     raise UsageError(f"{path} names no task and device", EXAMPLE)

@@ -332,12 +332,14 @@ def _author(evidence: CaseEvidence, hardware: Hardware) -> Fact:
         return unjudged(missing) if evidence.forbidden else missing
     by = shares(one for window in mine for one in window.ran)
     own = by.get(OWN, 0.0)
-    text = ", ".join(f"{author} {share * 100:.0f} %" for author, share in by.items())
-    whose = f"time of kernels: {text or 'none'}"
-    if evidence.forbidden:
-        text = f"kernels of libraries are forbidden, and the {whose}"
-        return fact("author", own >= LEAST_OWN, own, LEAST_OWN, text, "suspect")
-    return Fact("author", "ok", own, None, whose)
+    whose = ", ".join(f"{author} {share * 100:.0f} %" for author, share in by.items())
+    if evidence.forbidden and by and own < LEAST_OWN:
+        text = (
+            f"{(1 - own) * 100:.0f} % of the time is in kernels of libraries, which are forbidden"
+        )
+        return fact("author", False, own, LEAST_OWN, f"{text} ({whose})", "suspect")
+    bound = LEAST_OWN if evidence.forbidden else None
+    return Fact("author", "ok", own, bound, f"time of kernels: {whose or 'none'}")
 
 
 def _withdrawal(hardware: Hardware) -> Fact:

@@ -40,8 +40,8 @@ def fact(
 
 
 def unjudged(missing: Fact) -> Fact:
-    """Return the fact *missing*, which could not be checked, as one that must be."""
-    text = f"{missing.name} is unknown, and was asked for: {missing.text}"
+    """Return the fact *missing*, of whose kernels ran, where those of libraries are forbidden."""
+    text = f"whose kernels ran is unknown, and libraries are forbidden: {missing.text}"
     return Fact(missing.name, "failed", text=text, makes="inconclusive")
 
 

@@ -129,6 +129,10 @@ class Judge:
             raise UsageError(f"processes cannot be {started!r}", "'forked' or 'spawned'")
         if forbid not in ("", "library"):
             raise UsageError(f"{forbid!r} cannot be forbidden", "forbid='library'")
+        if forbid and conditions.get("device") == "cpu":
+            raise UsageError(
+                "forbid='library' needs a GPU, which records kernels", "device='cuda:0'"
+            )
         if not 1 <= workers <= MOST_WORKERS or not 1 <= processes <= 50 or cases < 1:
             raise UsageError("workers, processes and cases must be at least 1", "workers=1")
         if not 0 < deadline_s < LONGEST_S:

@@ -95,7 +95,7 @@ class _Group:
         if len(self.cells) == 1 or name == HOST:
             return name
         if not self.whole:
-            return "other GPUs"
+            return "others"
         return "every GPU" if other == HOST or name == self.cells[0].source else "every other"
 
 
@@ -107,7 +107,7 @@ def _groups(every: Sequence[Cell]) -> Iterator[_Group]:
     kinds: dict[object, list[Cell]] = {}
     for cell in every:
         hosts = cell.source == HOST, cell.target == HOST
-        kinds.setdefault((hosts, cell.means, cell.both, cell.latency_s is None), []).append(cell)
+        kinds.setdefault((hosts, cell.means, cell.both), []).append(cell)
     for kind in kinds.values():
         common = Counter(map(_said, kind)).most_common(1)[0][0]
         values = [cell.rate or cell.latency_s or 0.0 for cell in kind if _said(cell) == common]

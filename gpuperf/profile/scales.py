@@ -103,16 +103,16 @@ def fit_step(
 def _taken(computed_s: float, left_s: float, waited_s: float, alone_s: float) -> float:
     """Return the seconds by which a step's exposed collectives, *alone_s*, are shortened.
 
-    Its kernels took *computed_s*, and have *left_s* if nothing is shortened. First *waited_s* of
-    waiting explain the difference, then kernels that are up to `MOST_SLOWER` times slower in the
-    trace, then waiting that is not known. The result is negative if the plain step waited longer,
-    as no clock makes kernels more than `MOST_SLOWER` times slower there.
+    Its kernels took *computed_s*, and have *left_s* if nothing is shortened. At most *waited_s*
+    of waiting is taken, but more where kernels would have no time at all. The result is negative if
+    the plain step waited longer, as no clock makes kernels more than `MOST_SLOWER` times slower.
     """
     if left_s > MOST_SLOWER * computed_s:
         return MOST_SLOWER * computed_s - left_s
-    known_s = min(waited_s, max(0.0, computed_s - left_s))
-    more_s = computed_s / MOST_SLOWER - (left_s + known_s)
-    return known_s + min(max(0.0, more_s), alone_s - known_s)
+    taken_s = min(waited_s, max(0.0, computed_s - left_s))
+    if left_s + taken_s <= 0:
+        return min(alone_s, computed_s - left_s)
+    return taken_s
 
 
 def _busy(region: Record, step_s: float, whole_s: float) -> float:

@@ -56,18 +56,28 @@ def test_a_host_that_is_slow_in_all_tests_is_named_once() -> None:
     assert report.reasons == ("2 hosts slow or failing",)
 
 
-@pytest.mark.parametrize(("share", "reason"), [(0.9, "another program ran on it"), (0.2, "")])
-def test_a_slow_device_on_which_another_program_ran_is_told_so(share: float, reason: str) -> None:
-    texts = fleet({"node07": {"slow": {"all": 0.2}}})
-    of = head("node07")
-    plain = rows(of, {"all": 0.2})
-    count = round(share * len(plain))
-    shared = [msgspec.structs.replace(row, shared=i < count) for i, row in enumerate(plain)]
-    texts[NAMES.index("node07")] = encode_shard(of, shared)
-    report = judged(texts)
-    assert {(bad.unit.host, bad.reason) for bad in report.bad} == {("node07", reason)}
-    busy = bytes(encode_shard(of, shared)).count(b'"shared":true')
-    assert busy == count
+@pytest.mark.parametrize(
+    ("busy", "hosts", "reason"),
+    [
+        (("matmul/torch",), 1, "another program ran on it"),
+        (("h2d/torch", "copy/torch"), 1, ""),
+        ((), 1, ""),
+        (("matmul/torch",), 24, ""),
+    ],
+)
+def test_a_device_that_is_slow_where_another_program_ran_is_told_so(
+    busy: Sequence[str], hosts: int, reason: str
+) -> None:
+    """But not where that ran beside other tests, or on all of its peers."""
+    texts = fleet({"node07": {"slow": {"matmul/torch": 0.2}}})
+    for name in ("node07", *(n for n in NAMES if n != "node07"))[:hosts]:
+        plain = rows(of := head(name), {"matmul/torch": 0.2} if name == "node07" else {})
+        shared = [
+            msgspec.structs.replace(row, shared=row.case.partition("[")[0] in busy) for row in plain
+        ]
+        texts[NAMES.index(name)] = encode_shard(of, shared)
+    (bad,) = judged(texts).bad
+    assert (bad.unit.host, bad.test, bad.reason) == ("node07", "matmul/torch", reason)
 
 
 def test_one_slow_device_of_eight_accuses_its_host() -> None:

@@ -102,8 +102,8 @@ def test_a_reference_that_changes_whole_numbers_is_computed_once_on_each() -> No
     assert answer.own[1].tolist() == answer.exact[1].tolist() == [1, 2, 3, 4]
 
 
-def test_values_whose_neighbours_the_reference_refuses_are_refused() -> None:
-    """As a cross entropy does for probabilities above 1."""
+def test_values_whose_neighbours_the_reference_refuses_grant_nothing() -> None:
+    """As a cross entropy refuses probabilities above 1."""
 
     def bounded(x: torch.Tensor) -> torch.Tensor:
         if x.max() > 1:
@@ -111,9 +111,12 @@ def test_values_whose_neighbours_the_reference_refuses_are_refused() -> None:
         return x.log()
 
     problem = Problem(make, bounded, lambda x: bounded(x.double()))
-    with pytest.raises(RuntimeError, match="between 0 and 1"):
-        answer_of(problem, [torch.ones(COUNT)], harsh=True)
-    assert answer_of(problem, [torch.ones(COUNT)]).wide
+    answer = answer_of(problem, [torch.ones(COUNT)], harsh=True)
+    assert answer.wide
+    assert answer.moved is None
+    compare(problem, [torch.ones(COUNT)], [torch.zeros(COUNT)], answer)
+    alike = Problem(lambda seed: [torch.ones(20, 30)], bounded, lambda x: bounded(x.double()))
+    assert "constant" not in allowed_kinds(alike, 1)
 
 
 @pytest.mark.parametrize("inplace", [True, False])

@@ -184,8 +184,9 @@ def test_alike_links_of_four_gpus_are_one_row_and_an_odd_one_is_named() -> None:
     assert "Pairs each: NVLink, 18 links active; its kernels access the other's memory" in rows
     assert len(text.splitlines()) < 100
     assert len(json.loads(render_links(run, "json"))) == len(cells(run)) == 12 * 8 + 4 * 7
-    whole = sum(f"GPU {i} {j}" in text for i in range(4) for j in range(4))
-    assert not whole
+    assert not [
+        row for row in rows if row.startswith("GPU") and " GPU " in row and "GB/s" not in row
+    ]
     slow = [
         replace(record, times={n: slower(t, 2) for n, t in record.times.items()})
         if record.case.point.get("gpu") == 1 and record.case.point.get("peer") == 2
@@ -195,7 +196,22 @@ def test_alike_links_of_four_gpus_are_one_row_and_an_odd_one_is_named() -> None:
     told = render_links(replace(run, records=tuple(slow)), "table")
     rows = [" ".join(line.split()) for line in told.splitlines()]
     assert "GPU 1 GPU 2 copy engine, write 198 – 450 44 slow" in rows
-    assert "other GPUs other GPUs copy engine, write 395 to 396 – 450 88 as expected" in rows
+    assert "others others copy engine, write 395 to 396 – 450 88 as expected" in rows
+
+
+def test_a_failed_latency_of_one_pair_is_a_row_beside_the_others() -> None:
+    run = read_run(MEASURED / "h200x4-links.jsonl.gz")
+    failed = [
+        replace(record, status="error", reason="broken", times={}, primary="")
+        if record.case.op == "p2p_latency"
+        and record.case.point["gpu"] == record.case.point["peer"] - 1
+        else record
+        for record in run.records
+    ]
+    text = render_links(replace(run, records=tuple(failed)), "table")
+    rows = [" ".join(line.split()) for line in text.splitlines()]
+    assert [row for row in rows if row.startswith("GPU 0 GPU 1 load, L2")]
+    assert not [row for row in rows if row.startswith("every GPU every other load")]
 
 
 def slower(samples: Samples, times: float) -> Samples:

@@ -57,12 +57,18 @@ def test_kernels_are_shortened_by_what_waiting_does_not_explain() -> None:
     assert sum(found.parts.values()) == pytest.approx(100 * MS)
 
 
-def test_waiting_that_nobody_compared_explains_what_no_clock_does() -> None:
-    """As with a send and a receive, in which the waiting is unknown."""
+def test_what_leaves_kernels_no_time_is_waiting_after_all() -> None:
+    """Kernels of 14 ms have no room beside collectives of 119."""
     found = fitted(*traced(14 * MS, 120 * MS, 120 * MS), waiting_s=1 * MS)
-    assert found.scales.kernels == pytest.approx(1 / MOST_SLOWER)
-    assert found.parts["communication"] == pytest.approx((100 - 14 / MOST_SLOWER) * MS)
+    assert found.scales.kernels == pytest.approx(1.0)
+    assert found.parts["communication"] == pytest.approx(86 * MS)
     assert sum(found.parts.values()) == pytest.approx(100 * MS)
+
+
+def test_collectives_in_which_nobody_waits_keep_their_time() -> None:
+    found = fitted(*traced(132 * MS, 5 * MS, 5 * MS), waiting_s=0.0)
+    assert found.scales.kernels == pytest.approx(95 / 132)
+    assert found.parts["communication"] == pytest.approx(5 * MS)
 
 
 def test_a_plain_step_may_wait_longer_than_a_traced_one() -> None:

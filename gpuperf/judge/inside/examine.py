@@ -22,7 +22,7 @@ from gpuperf.judge.inside.problem import Problem
 from gpuperf.judge.protocol import Contents
 from gpuperf.measure.checks import differ_much
 from gpuperf.measure.deviation import WrongResult
-from gpuperf.measure.pieces import is_large, pairs
+from gpuperf.measure.pieces import pairs
 
 WORST = 1e-2  # error of a reference, over the values' size, at which a kind of values is dropped
 CONSTANT, TRIVIAL = "constant", ("zeros", "the mean", "an input")  # results without computation
@@ -39,9 +39,10 @@ def allowed_kinds(problem: Problem, seed: int) -> tuple[str, ...]:
         if not any(t.is_floating_point() and t.element_size() > 1 for t in tensors):
             break
         with contextlib.suppress(Exception):  # the task does not allow these values
-            # Of large contents it also shows whether all that a check needs fits in memory.
-            harsh = any(map(is_large, tensors))
-            if _is_sound(answer_of(problem, put_together(skeleton, tensors), harsh)):
+            # This also shows whether all that a check of these values needs fits in memory.
+            answer = answer_of(problem, put_together(skeleton, tensors), harsh=True)
+            refused = answer.wide and answer.moved is None  # by the reference, near these values
+            if not refused and _is_sound(answer):
                 kinds.append(kind)
     return tuple(kinds)
 

@@ -46,8 +46,8 @@ def first_calls(problem: Problem, seed: int) -> FirstCalls:
     changed = _changed(used, tensors)
     aliases = any(share_memory(a, b) for a in returned for b in used)
     del used, returned
-    for other in others:
-        with contextlib.suppress(Exception):  # the task does not allow these values
+    for other in others if any(t.is_floating_point() for t in tensors) else ():
+        with contextlib.suppress(RuntimeError, TypeError, ValueError):  # values it does not take
             changed |= _changed_by(problem, Contents(0, seed, other))
     problem = replace(problem, pure=not changed)
     counts = operations_of(problem, tensors, given)

@@ -49,6 +49,7 @@ WAITS = {
     "aten::unique_dim": "unique",
 }
 COPIES = ("aten::_to_copy", "aten::copy_")
+INFERRING = ("FakeTensor", "FunctionalTensor")  # tensors of torch without data
 ENGINE = str(Path("torch", "autograd", "graph.py"))
 OPTIMIZERS = f"{Path(torch.__file__).parent / 'optim'}{os.sep}"
 CHECKPOINT = str(Path("torch", "utils", "checkpoint.py"))
@@ -64,9 +65,10 @@ class CallRecorder(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped
     `MOST_SEEN` calls or `MOST_S` seconds of its own. No exception of the recording reaches the
     program.
 
-    A subclass of Tensor that wraps others, such as DTensor, runs an operator by operators on those:
-    they are recorded, as they have the tensors of this process. The shape of a DTensor is that of
-    the whole on all ranks. Operators that only infer shapes are not recorded.
+    A subclass of Tensor with `__tensor_flatten__`, such as DTensor, wraps others and runs an
+    operator by operators on those: they are recorded, as they have the tensors of this process. The
+    shape of a DTensor is that of the whole on all ranks. Operators that only infer shapes are not
+    recorded.
     """
 
     supports_higher_order_operators = True
@@ -233,13 +235,13 @@ class FlopCounter(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped 
 
 
 def _wraps(types: Iterable[type]) -> bool:
-    """Return whether one of *types* is a subclass of Tensor that wraps other tensors."""
+    """Return whether one of *types* is a subclass of Tensor that says which tensors it wraps."""
     return any(hasattr(each, "__tensor_flatten__") for each in types)
 
 
 def _infers(types: Iterable[type]) -> bool:
     """Return whether a call on *types* only infers shapes: by fake tensors, or in their mode."""
-    if any(each.__module__.startswith("torch._subclasses.") for each in types):
+    if any(each.__name__ in INFERRING for each in types):
         return True
     return torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None
 

@@ -98,14 +98,14 @@ def waiting_share(profile: Profile) -> float:
     """Return the share of the step's communication in which the reporting rank waits for others; 0
     if that is unknown.
 
-    On a GPU that is the least of exposed communication, as waiting may be hidden too, without what
-    the traced steps waited longer.
+    On a GPU it is a lower bound: what compute hides of the communication may all be waiting, and
+    the traced steps waited longer by what the step's part of communication is shorter.
     """
     rows, left_s = profile.together.rows if profile.together else (), profile.parts["communication"]
     row = next((row for row in rows if row.rank == profile.region.rank), None)
-    if row is None or row.waiting_s is None or not row.communication_s:
+    if row is None or row.waiting_s is None or not row.communication_s or left_s <= 0:
         return 0.0
-    if not profile.cuda or row.exposed_s is None or left_s <= 0:
+    if not profile.cuda or row.exposed_s is None:
         return min(1.0, row.waiting_s / row.communication_s)
     bare_s = row.waiting_s - (row.communication_s - row.exposed_s)
     return min(1.0, max(0.0, bare_s - max(0.0, row.exposed_s - left_s)) / left_s)

@@ -19,7 +19,7 @@ from gpuperf.profile.breakdown import Profile, profiles
 from gpuperf.profile.findings import findings
 from gpuperf.profile.passes import RegionPasses
 from gpuperf.profile.ranks.study import Together, together
-from gpuperf.profile.ranks.table import together_tables, together_values
+from gpuperf.profile.ranks.table import together_tables, together_values, waiting_share
 from gpuperf.profile.records import region_records
 from gpuperf.profile.summary import part_text
 from gpuperf.profile.trace.kineto import read_trace
@@ -67,6 +67,11 @@ def profile_of(*records: Record) -> tuple[Profile, Run]:
     run = run_of(records[0], records[1:])
     run = replace(run, header=replace(run.header, world=len(records)))
     return profiles(run)[0], run
+
+
+def communicating(profile: Profile, seconds: float) -> Profile:
+    """*profile*, of whose plain step so many seconds are communication."""
+    return replace(profile, parts={**profile.parts, "communication": seconds})
 
 
 def test_the_rank_whose_own_collectives_are_shortest_came_last() -> None:
@@ -198,8 +203,24 @@ def test_a_step_that_makes_the_mean_of_the_waiting_is_named_with_what_it_changes
     text = "\n".join(render([table], "table", WIDE) for table in together_tables(other))
     assert "rank 1 waited 50.00 ms" in text
     assert together_values(profile.together)["lone"]["step"] == 1  # type: ignore[index]
-    assert "(92 % of it waits for other ranks)" in part_text(profile, "communication", 0.5)
+    own = communicating(profile, (51 + 4 * 2) / 5 * MS)
+    assert "(92 % of it waits for other ranks)" in part_text(own, "communication", 0.5)
     assert part_text(profile, "compute-bound", 0.5) == "compute-bound 50.0 %"
+
+
+@pytest.mark.parametrize(("exposed", "share"), [(1.0, 20 / 30), (0.8, (20 - 6) / 24), (0.3, 0.0)])
+def test_the_share_that_waits_is_at_least_what_hidden_communication_leaves(
+    exposed: float, share: float
+) -> None:
+    """Of 30 ms, 20 are waiting; the rest may be what compute does not hide."""
+    profile, _ = profile_of(
+        ranked(0, *((30 * MS,),) * 5, exposed=exposed), ranked(1, *((10 * MS,),) * 5)
+    )
+    assert waiting_share(communicating(profile, exposed * 30 * MS)) == pytest.approx(share)
+    assert waiting_share(communicating(profile, 0.0)) == 0.0
+    # The plain step waited 4 ms less.
+    less = max(0.0, share * exposed * 30 - 4) / (exposed * 30 - 4)
+    assert waiting_share(communicating(profile, (exposed * 30 - 4) * MS)) == pytest.approx(less)
 
 
 def test_waiting_in_every_step_or_hardly_any_is_of_no_lone_step() -> None:
