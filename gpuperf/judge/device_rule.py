@@ -1,7 +1,8 @@
 """Judge what was observed of a GPU: pure functions of the evidence, one for each fact.
 
 The reference is the control of each fact: a submission is not accused of what the reference does as
-well. A fact whose figures are missing is unavailable, with the reason.
+well, but for kernels of libraries where these are forbidden. A fact whose figures are missing is
+unavailable, with the reason.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ WRAPPER = re.compile(
     r"TorchDynamo|CompiledFunction|CompiledAutograd|Pregraph bytecode|AOTDispatcher|FSDP::|"
     r"DistributedDataParallel|FullyShardedDataParallel|enumerate\(DataLoader\)|PyTorch Profiler"
 )
-SUBCLASS = "PythonSubclass"  # inside an operator on a subclass of Tensor, which runs it by others
+SUBCLASS = "PythonSubclass"  # around the operators that a subclass of Tensor runs in place of one
 # `## Call CompiledFxGraph fazqq3yx7hvihbpqzfbgwlnqf2qrkeqpsj62jszpxvpxm2vlwfkj ##`
 GRAPH = re.compile(r"CompiledFxGraph (\w{1,8})")
 

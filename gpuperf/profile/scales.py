@@ -7,11 +7,12 @@ Three kinds of work take another time in the trace:
 - Kernels may be faster there: a card that rested between the passes has a higher clock than under a
   sustained load. That is so where the device never waited for the host in the plain steps, and
   idled less in the trace than that difference; the kernels' times are then scaled up to fill the
-  plain step. If nothing else explains why they took longer than it, they are scaled down.
+  plain step. Kernels that took longer than the plain step are scaled down, if neither copies nor
+  waiting explain that.
 - The host makes copies from and to pageable memory, and a profiler delays the host: times of such
   copies are scaled down to what the plain step has beside all other work in the trace.
-- A collective lasts until the last rank has come, whose host the profiler delays: seconds in which
-  a rank waited for others beyond the plain step are taken from its collectives, not from kernels.
+- A collective lasts until the last rank has come, whose host the profiler delays. If a traced step
+  took longer than the plain one, its waiting for other ranks is shortened before its kernels are.
 """
 
 from __future__ import annotations
@@ -56,8 +57,9 @@ class Scales:
 
 @dataclass(frozen=True)
 class PlainStep:
-    """What a plain step on a GPU has of a traced one: `busy_s` seconds in which the device worked,
-    `exposed_s` of them in communication without compute (None: no collective was seen)."""
+    """A plain step on a GPU: the device worked for `busy_s` seconds, of which it communicated for
+    `exposed_s` without computing (None: no collective was seen). `scales` are its times over those
+    of the trace."""
 
     busy_s: float
     exposed_s: float | None

@@ -56,30 +56,6 @@ def test_a_host_that_is_slow_in_all_tests_is_named_once() -> None:
     assert report.reasons == ("2 hosts slow or failing",)
 
 
-@pytest.mark.parametrize(
-    ("busy", "hosts", "reason"),
-    [
-        (("matmul/torch",), 1, "another program ran on it"),
-        (("h2d/torch", "copy/torch"), 1, ""),
-        ((), 1, ""),
-        (("matmul/torch",), 24, ""),
-    ],
-)
-def test_a_device_that_is_slow_where_another_program_ran_is_told_so(
-    busy: Sequence[str], hosts: int, reason: str
-) -> None:
-    """But not where that ran beside other tests, or on all of its peers."""
-    texts = fleet({"node07": {"slow": {"matmul/torch": 0.2}}})
-    for name in ("node07", *(n for n in NAMES if n != "node07"))[:hosts]:
-        plain = rows(of := head(name), {"matmul/torch": 0.2} if name == "node07" else {})
-        shared = [
-            msgspec.structs.replace(row, shared=row.case.partition("[")[0] in busy) for row in plain
-        ]
-        texts[NAMES.index(name)] = encode_shard(of, shared)
-    (bad,) = judged(texts).bad
-    assert (bad.unit.host, bad.test, bad.reason) == ("node07", "matmul/torch", reason)
-
-
 def test_one_slow_device_of_eight_accuses_its_host() -> None:
     slow = {"node03": {"slow": {(5, "matmul/torch"): 0.06}}}
     report = judged(fleet(slow, devices=8))

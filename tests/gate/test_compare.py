@@ -29,7 +29,6 @@ from gpuperf.gate.verdict import exit_code, read_report, recheck, write_report
 from gpuperf.model.cost import Bytes, Cost, Flops
 from gpuperf.model.record import Kernel, Noise, Run, Telemetry
 from gpuperf.model.samples import Samples
-from gpuperf.model.times import TimeName
 from gpuperf.run.store import read_run
 
 
@@ -105,60 +104,6 @@ def test_software_that_differs_is_said() -> None:
     other = replace(HERE, soft={"torch": "2.14"})
     report = compare_runs(run_of(), run_of(seed=2, fingerprint=other), Rule(), 0.05)
     assert "torch is '2.13' on the base and '2.14' on the head" in report.notes
-
-
-@pytest.mark.parametrize(
-    ("launches", "traced", "verdict"),
-    [(1, True, "REGRESSED"), (2, True, "NOT_COMPARABLE"), (1, False, "NOT_COMPARABLE")],
-)
-def test_a_kernel_that_became_two_is_judged(launches: int, traced: bool, verdict: str) -> None:
-    """One kernel is timed by its record, which is the window from its start to its end."""
-
-    def changed(run: Run, primary: str, count: int) -> Run:
-        records = []
-        for record in run.records:
-            if record.case.id == CASES[0].id:
-                assert record.samples is not None
-                times = {primary: record.samples} | ({"span": record.samples} if traced else {})
-                kernels = (Kernel("scale", count),)
-                record = replace(record, times=times, primary=primary, kernels=kernels)  # type: ignore[arg-type]
-            records.append(record)
-        return replace(run, records=tuple(records))
-
-    base = changed(run_of(), "busy", launches)
-    report = compare_runs(
-        base, changed(run_of({CASES[0].id: 0.5}, seed=2), "window", 2), Rule(), 0.05
-    )
-    (case,) = (case for case in report.cases if case.case == CASES[0].id)
-    assert case.judged.verdict == verdict
-    if verdict == "NOT_COMPARABLE":
-        assert "time is 'busy' on the base and 'window' on the head" in case.judged.reason
-
-
-def test_a_disturbed_process_tells_nothing_of_how_a_case_is_timed() -> None:
-    """Another program on the GPU has CUPTI, so that the last process takes a window."""
-
-    def timed(run: Run, usual: TimeName, disturbed: int = -1) -> Run:
-        records = []
-        for record in run.records:
-            assert record.samples is not None
-            shared = record.pass_index == disturbed
-            primary: TimeName = "window" if shared else usual
-            records.append(
-                replace(
-                    record,
-                    times={primary: record.samples, "span": record.samples},
-                    primary=primary,
-                    telemetry=Telemetry(other_processes=int(shared)),
-                    kernels=(Kernel("scale", 1),),
-                )
-            )
-        return replace(run, records=tuple(records))
-
-    base, head = run_of(), run_of(seed=2)
-    last = max(record.pass_index for record in base.records)
-    report = compare_runs(timed(base, "busy", last), timed(head, "window"), Rule(), 0.05)
-    assert {case.judged.verdict for case in report.cases} <= {"UNCHANGED", "IMPROVED"}
 
 
 def test_runs_of_two_hosts_are_advice_and_no_verdict() -> None:

@@ -193,8 +193,8 @@ def test_alike_links_of_four_gpus_are_one_row_and_an_odd_one_is_named() -> None:
         else record
         for record in run.records
     ]
-    told = render_links(replace(run, records=tuple(slow)), "table")
-    rows = [" ".join(line.split()) for line in told.splitlines()]
+    text = render_links(replace(run, records=tuple(slow)), "table")
+    rows = [" ".join(line.split()) for line in text.splitlines()]
     assert "GPU 1 GPU 2 copy engine, write 198 – 450 44 slow" in rows
     assert "others others copy engine, write 395 to 396 – 450 88 as expected" in rows
 

@@ -115,14 +115,14 @@ def test_a_first_look_has_what_a_user_acts_on() -> None:
 
 
 def test_no_product_of_a_real_profile_is_above_its_roof() -> None:
-    """Of DDP on two H100 a copy had 114 %, since waiting in collectives shortened kernels."""
+    """A copy in DDP on two H100 had 114 % of its roof while waiting was taken from all kernels."""
     for name in ("h100x2-profile-ddp-on", "h200-profile-sdpa"):
-        told = render_profile(read_run(run_file(name)), "table", verbose=True, screen=Screen(200))
-        assert "of roof above" not in told
+        text = render_profile(read_run(run_file(name)), "table", verbose=True, screen=Screen(200))
+        assert "of roof above" not in text
         linked = (
             "times of collectives are 0.401 times those of the trace: a profiler delays the hosts"
         )
-        assert (linked in told) == (name == "h100x2-profile-ddp-on")
+        assert (linked in text) == (name == "h100x2-profile-ddp-on")
 
 
 def test_a_caveat_of_several_messages_takes_one_line() -> None:

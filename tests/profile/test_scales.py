@@ -91,9 +91,9 @@ def test_hidden_communication_counts_as_the_compute_that_hides_it() -> None:
 def test_a_share_of_the_roof_above_one_is_doubted_where_times_were_shortened() -> None:
     whole, product, _ = traced(120 * MS, 1 * MS, 0.0)
     fast = operator("aten::mm", "8×8 bf16, 8×8 bf16", 120 * MS, flops=200 * 10**12)
-    told = render_profile(run_of(whole, (fast,)), "table", verbose=True)
-    assert "times of kernels are 0.833 times those of the trace" in told
-    assert "the roof is too low, or times of kernels were scaled too far" in told
+    text = render_profile(run_of(whole, (fast,)), "table", verbose=True)
+    assert "times of kernels are 0.833 times those of the trace" in text
+    assert "the roof is too low, or times of kernels were scaled too far" in text
     alike = replace(fast, times=product.times)
     same = render_profile(run_of(region(busy_s=90 * MS), (alike,)), "table", verbose=True)
     assert "the roof is too low\n" in same

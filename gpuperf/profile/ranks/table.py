@@ -98,8 +98,8 @@ def waiting_share(profile: Profile) -> float:
     """Return the share of the step's communication in which the reporting rank waits for others; 0
     if that is unknown.
 
-    On a GPU it is a lower bound: what compute hides of the communication may all be waiting, and
-    the traced steps waited longer by what the step's part of communication is shorter.
+    On a GPU it is a lower bound, since all communication that compute hides may be waiting. The
+    time by which the traced steps communicated longer than the plain step was waiting too.
     """
     rows, left_s = profile.together.rows if profile.together else (), profile.parts["communication"]
     row = next((row for row in rows if row.rank == profile.region.rank), None)
