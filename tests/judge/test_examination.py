@@ -130,6 +130,28 @@ def test_inputs_that_other_values_change_are_known(inplace: bool) -> None:
     assert found.changed == ({0} if inplace else set())
 
 
+def test_a_reference_that_refuses_other_values_is_observed_on_its_own_alone() -> None:
+    def positive(x: torch.Tensor) -> torch.Tensor:
+        assert (x > 0).all(), "only positive values"
+        return x + 1
+
+    found = first_calls(Problem(lambda seed: [make(seed)[0].abs().reshape(20, 30)], positive), 1)
+    assert found.changed == set()
+
+
+def test_a_reference_that_runs_out_of_memory_is_not_taken_for_one_that_changes_nothing() -> None:
+    calls = []
+
+    def large(x: torch.Tensor) -> torch.Tensor:
+        calls.append(x)
+        if len(calls) > 1:
+            raise torch.OutOfMemoryError("no room")
+        return x + 1
+
+    with pytest.raises(torch.OutOfMemoryError):
+        first_calls(Problem(make, large), 1)
+
+
 def test_scalars_and_vectors_are_moved_alike() -> None:
     for value in (torch.tensor(60.0), torch.tensor([60.0]), torch.full((300,), 60.0)):
         off = (_moved(value) - 60.0).abs() / 60.0

@@ -81,7 +81,7 @@ def _exact_of(
         return exact, list(tensors_of(problem.exact(*near)))
     except torch.OutOfMemoryError:
         raise
-    except (RuntimeError, TypeError, ValueError):  # the moved inputs are outside what it takes
+    except Exception:  # the reference does not take the moved inputs
         return exact, None
 
 

@@ -1,4 +1,4 @@
-"""Observe calls of a task's reference, before anything is known of it."""
+"""Observe calls of a task's reference, which show what the rest of the judge must know of it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ class FirstCalls:
 
 
 def first_calls(problem: Problem, seed: int) -> FirstCalls:
-    """Call the reference on usual contents. Raises: what it raises."""
+    """Call the reference on usual contents, and on each other kind of values to see which inputs it
+    changes. Raises: what it raises on usual contents."""
     kind, *others = problem.kinds or (NOMINAL, *CHANGES)
     given, tensors = inputs_of(problem, Contents(0, seed, kind))
     used = [tensor.clone() for tensor in tensors]
@@ -47,8 +48,12 @@ def first_calls(problem: Problem, seed: int) -> FirstCalls:
     aliases = any(share_memory(a, b) for a in returned for b in used)
     del used, returned
     for other in others if any(t.is_floating_point() for t in tensors) else ():
-        with contextlib.suppress(RuntimeError, TypeError, ValueError):  # values it does not take
+        try:
             changed |= _changed_by(problem, Contents(0, seed, other))
+        except torch.OutOfMemoryError:
+            raise
+        except Exception:  # the task does not allow these values
+            continue
     problem = replace(problem, pure=not changed)
     counts = operations_of(problem, tensors, given)
     nonzero = sum(_nonzero_bytes(tensor) for tensor in tensors)
