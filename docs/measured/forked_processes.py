@@ -36,6 +36,7 @@ from gpuperf.timing_check.cases import timing_cases
 
 SERVERS = 4
 ROUNDS = 8  # 32 processes of each way
+LEAST_SPREAD = 1e-6
 AHEAD = 2  # processes that are started before their turn
 PERMUTATIONS = 4000
 Rounds = list[list[float]]  # for each round the logarithm of each process's time
@@ -87,8 +88,13 @@ FORKED, SPAWNED = slice(0, SERVERS), slice(SERVERS, 2 * SERVERS)
 
 
 def ratio(rounds: Rounds) -> float:
-    """Return the logarithm of the ratio of the spreads, of forked to spawned processes."""
-    return math.log(spread(rounds, FORKED) / spread(rounds, SPAWNED))
+    """Return the logarithm of the ratio of the spreads, of forked to spawned processes.
+
+    A spread of 0, as of times of 1 µs that differ by whole ticks of the timer, counts as one of
+    LEAST_SPREAD.
+    """
+    forked, spawned = (max(LEAST_SPREAD, spread(rounds, way)) for way in (FORKED, SPAWNED))
+    return math.log(forked / spawned)
 
 
 def shift(rounds: Rounds) -> float:

@@ -7,6 +7,7 @@ import os
 import secrets
 import shutil
 import tempfile
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +22,10 @@ from gpuperf.judge.task import Side
 from gpuperf.run.connection import LocalConnection
 from gpuperf.run.forking import ForkServer
 
+# Answers of gigabytes, of several sizes, would leave holes in the memory of the device that fit no
+# other answer.
+UNBROKEN = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
+NOTHING: Mapping[str, str] = {}
 MEMORY_FILES = Path("/dev/shm")
 Seated = tuple[Seat, Path]  # a seat, and the folder of the files that it shares
 
@@ -41,7 +46,7 @@ class Starter:
 
     def answers(self) -> LocalConnection:
         """Start the answers' worker."""
-        return self._launch(ANSWERS, self.scratch, FromAnswers)
+        return self._launch(ANSWERS, self.scratch, FromAnswers, UNBROKEN)
 
     def begin(self, side: Side, name: str) -> None:
         """Start the seat *name*, unless that has begun; `seat` returns it.
@@ -87,8 +92,10 @@ class Starter:
             self.remove(folder)
         self._begun.clear()
 
-    def _launch(self, module: str, folder: Path, messages: Any) -> LocalConnection:
-        environment = worker_environment(str(folder), self.settings.may_use_gpu)
+    def _launch(
+        self, module: str, folder: Path, messages: Any, more: Mapping[str, str] = NOTHING
+    ) -> LocalConnection:
+        environment = {**worker_environment(str(folder), self.settings.may_use_gpu), **more}
         return launch(module, str(folder), environment, messages, self.settings.debug, self.server)
 
 

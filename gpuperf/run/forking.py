@@ -6,7 +6,7 @@ Sides that need two servers are spawned, and so is everything where a server can
 
 `$GPUPERF_PROCESSES` is `forked` or `spawned`; `CPU_WAY` and `GPU_WAY` are the defaults.
 `docs/measured/forked_processes.py` compares how times vary between forks and between spawned
-processes: alike on GPUs (32 of each on an H200), and not known well enough on CPUs.
+processes: alike on GPUs (32 of each on an H200, thirteen cases), and not known well enough on CPUs.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -11,7 +12,7 @@ import torch.nn.functional as F
 
 from gpuperf.judge.inside.comparison import _moved, answer_of, compare
 from gpuperf.judge.inside.contents import copies_of
-from gpuperf.judge.inside.examine import allowed_kinds, unfair_ways
+from gpuperf.judge.inside.examine import kinds_of, unfair_ways
 from gpuperf.judge.inside.first_calls import first_calls, operations_of, rounds_to_tf32
 from gpuperf.judge.inside.layout import take_apart
 from gpuperf.judge.inside.problem import Problem
@@ -48,7 +49,7 @@ def problem_of(function: Callable[[torch.Tensor, torch.Tensor], object]) -> Prob
 
 def test_a_reference_that_returns_one_buffer_is_fair() -> None:
     problem = problem_of(lambda x, out: torch.mul(x, 2, out=out))
-    kinds = allowed_kinds(problem, 1)
+    kinds, _ = kinds_of(problem, 1)
     assert kinds[0] == "nominal" and len(kinds) > 1
     assert not list(unfair_ways(problem, kinds, 1))
 
@@ -63,7 +64,7 @@ def test_a_reference_that_returns_one_buffer_is_fair() -> None:
 )
 def test_unfair_tasks_are_known(function: Callable[..., object], kind: str) -> None:
     problem = problem_of(function)
-    found = [each.kind for each in unfair_ways(problem, allowed_kinds(problem, 1), 1)]
+    found = [each.kind for each in unfair_ways(problem, kinds_of(problem, 1)[0], 1)]
     assert kind in found
 
 
@@ -116,7 +117,7 @@ def test_values_whose_neighbours_the_reference_refuses_grant_nothing() -> None:
     assert answer.moved is None
     compare(problem, [torch.ones(COUNT)], [torch.zeros(COUNT)], answer)
     alike = Problem(lambda seed: [torch.ones(20, 30)], bounded, lambda x: bounded(x.double()))
-    assert "constant" not in allowed_kinds(alike, 1)
+    assert "constant" not in kinds_of(alike, 1)[0]
 
 
 @pytest.mark.parametrize("inplace", [True, False])
@@ -189,3 +190,27 @@ def test_a_product_may_not_round_to_tf32_by_default() -> None:
     a = torch.randn(8, 8)
     problem = Problem(lambda seed: [a], lambda a: a @ a)
     assert not rounds_to_tf32(operations_of(problem, [a], take_apart([a], [])))
+
+
+def test_the_answers_of_one_kind_are_gone_before_the_next() -> None:
+    alive: list[int] = []
+
+    def call(x: torch.Tensor) -> torch.Tensor:
+        every = (each for each in gc.get_objects() if isinstance(each, torch.Tensor))
+        alive.append(sum(each.numel() == COUNT for each in every))
+        return x + 1
+
+    kinds_of(Problem(make, call), 1)
+    assert len(alive) == 4
+    assert len(set(alive)) == 1
+
+
+def test_kinds_whose_answers_do_not_fit_in_memory_are_told_apart() -> None:
+    def call(x: torch.Tensor) -> torch.Tensor:
+        if x.abs().max() > 50:  # of values times 64
+            raise torch.OutOfMemoryError("no room")
+        return x + 1
+
+    kinds, crowded = kinds_of(Problem(make, call), 1)
+    assert "extreme" in crowded
+    assert {"nominal", "scale", "constant"} <= set(kinds)

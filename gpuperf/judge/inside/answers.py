@@ -20,7 +20,7 @@ from gpuperf.judge.inside.comparison import answer_of, compare
 from gpuperf.judge.inside.contents import copies_of, inputs_of
 from gpuperf.judge.inside.device_memory import CannotShare, allocate
 from gpuperf.judge.inside.draws import NOMINAL
-from gpuperf.judge.inside.examine import allowed_kinds, unfair_ways
+from gpuperf.judge.inside.examine import kinds_of, unfair_ways
 from gpuperf.judge.inside.first_calls import first_calls, rounds_to_tf32, same_bits
 from gpuperf.judge.inside.layout import Slots, lay_out, map_file, put_together, view_of
 from gpuperf.judge.inside.problem import Problem, load_problem
@@ -134,12 +134,15 @@ class Answers:
         room = self._take(self._seats_bytes(result))
         # Beside an answer, the examination holds other contents and two results more.
         spare = self._take(self._layout.size + 2 * result)
-        kinds = allowed_kinds(problem, request.seed)
+        kinds, crowded = kinds_of(problem, request.seed)
         del spare
         unfair = tuple(unfair_ways(problem, kinds, request.seed))
         del room
+        if unfair and crowded:  # which might have shown the task to be fair
+            raise torch.OutOfMemoryError(f"{CROWDED.format(', '.join(crowded))}; {unfair[0].text}")
         self._results = first.results
         notes = () if first.wide or problem.compare or problem.check else (NARROW,)
+        notes += (CROWDED.format(", ".join(crowded)),) if crowded else ()
         state, init = lay_out(dict(problem.state)), lay_out(list(problem.init))
         if init.tensors:
             raise CannotMeasure("an argument of the constructor is a tensor")
@@ -306,6 +309,7 @@ FLUSHED_L2_SIZES, LARGEST_L2 = 3, 128 << 20
 PROBES = 10
 MOST_CACHED = 1 << 30  # bytes of the device's memory that are kept for the next answer
 LEAST_REPLAYED = 16  # elements of a result that two contents do not share by chance
+CROWDED = "values of the kinds {} are not judged, as their answers do not fit in memory"
 NARROW = "answers are in the reference's own dtype: it does not run in float64"
 
 

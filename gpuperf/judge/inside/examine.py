@@ -29,22 +29,32 @@ CONSTANT, TRIVIAL = "constant", ("zeros", "the mean", "an input")  # results wit
 SEEDS = (101, 202)  # added to the seed of the examination
 
 
-def allowed_kinds(problem: Problem, seed: int) -> tuple[str, ...]:
-    """Return the kinds of values for which the reference computes something finite and exact."""
+def kinds_of(problem: Problem, seed: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the kinds of values for which the reference computes something finite and exact, and
+    those whose answers do not fit in memory."""
     if problem.kinds is not None:
-        return problem.kinds
-    kinds = [NOMINAL]
+        return problem.kinds, ()
+    kinds, crowded = [NOMINAL], []
     for kind in CHANGES:
-        skeleton, tensors = inputs_of(problem, Contents(0, seed, kind))
-        if not any(t.is_floating_point() and t.element_size() > 1 for t in tensors):
-            break
-        with contextlib.suppress(Exception):  # the task does not allow these values
-            # This also shows whether all that a check of these values needs fits in memory.
-            answer = answer_of(problem, put_together(skeleton, tensors), harsh=True)
-            refused = answer.wide and answer.moved is None  # by the reference, near these values
-            if not refused and _is_sound(answer):
+        try:
+            if _allows(problem, Contents(0, seed, kind)):
                 kinds.append(kind)
-    return tuple(kinds)
+        except (torch.OutOfMemoryError, MemoryError):
+            crowded.append(kind)
+        except Exception:  # the task does not allow these values
+            continue
+    return tuple(kinds), tuple(crowded)
+
+
+def _allows(problem: Problem, contents: Contents) -> bool:
+    """Return whether the reference computes something exact for *contents*, which also shows
+    whether all that a check of them needs fits in memory."""
+    skeleton, tensors = inputs_of(problem, contents)
+    if not any(t.is_floating_point() and t.element_size() > 1 for t in tensors):
+        return False
+    answer = answer_of(problem, put_together(skeleton, tensors), harsh=True)
+    refused = answer.wide and answer.moved is None  # by the reference, near these values
+    return not refused and _is_sound(answer)
 
 
 def _is_sound(answer: Answer) -> bool:
