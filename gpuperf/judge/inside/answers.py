@@ -141,8 +141,11 @@ class Answers:
         if unfair and crowded:  # which might have shown the task to be fair
             raise torch.OutOfMemoryError(f"{CROWDED.format(', '.join(crowded))}; {unfair[0].text}")
         self._results = first.results
-        notes = () if first.wide or problem.compare or problem.check else (NARROW,)
-        notes += (CROWDED.format(", ".join(crowded)),) if crowded else ()
+        notes: tuple[str, ...] = ()
+        if not (first.wide or problem.compare or problem.check):
+            notes += (NARROW,)
+        if crowded:
+            notes += (CROWDED.format(", ".join(crowded)),)
         state, init = lay_out(dict(problem.state)), lay_out(list(problem.init))
         if init.tensors:
             raise CannotMeasure("an argument of the constructor is a tensor")
