@@ -217,13 +217,17 @@ def _bytes(hardware: Hardware) -> Fact:
         reads[side] = [w.read / (w.calls * need - hardware.l2_bytes) for w in windows]
     if not hardware.seen:
         return _missing(hardware, "witness", "bytes", "no window was watched")
+    text = "its calls read {:.0f} % of the bytes of DRAM that they must read"
     if not reads["submission"] or not reads["reference"]:
+        plain = [w.read / (w.calls * need) for w in _seen(hardware, "submission") if need]
+        if plain and (seen := statistics.median(plain)) >= READ:
+            return fact("bytes", True, seen, READ, text.format(seen * 100), "suspect")
         return unavailable("bytes", "the inputs of a window may lie in the L2")
     seen = statistics.median(reads["submission"])
     control = min(1.0, statistics.median(reads["reference"]))
-    text = f"its calls read {seen * 100:.0f} % of the bytes of DRAM that they must read"
     makes: Status = "cheat" if seen < SKIPPED * control else "suspect"
-    return fact("bytes", seen >= READ * control, seen, READ * control, text, makes)
+    bound = READ * control
+    return fact("bytes", seen >= bound, seen, bound, text.format(seen * 100), makes)
 
 
 def _counts(hardware: Hardware, side: Side) -> Mapping[str, float]:

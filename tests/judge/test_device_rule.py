@@ -131,6 +131,12 @@ def test_inputs_that_may_lie_in_the_l2_need_no_dram() -> None:
     assert facts(judged)["bytes"].result == "unavailable"
 
 
+def test_inputs_that_may_lie_in_the_l2_but_were_read_from_dram_are_evidence() -> None:
+    windows = [seen(side) for side in ("submission", "reference")]
+    judged = judge(hardware(needed_bytes=1e6, seen=sides(*windows)))
+    assert facts(judged)["bytes"].result == "ok"
+
+
 def test_lower_precision_convicts_where_results_are_wrong_alone() -> None:
     tf32 = Counted("submission", {"tensor_tf32": 2e9, "fp32_fma": 1e9})
     found = hardware(counted=(tf32, Counted("reference", {"tensor_tf32": 0.0, "fp32_fma": 1e9})))

@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from gpuperf.measure import caveats
 from gpuperf.measure.caveats import sample_caveats
 from gpuperf.measure.timing import Timing
-from gpuperf.model.contract import Contract
+from gpuperf.model.contract import Cache, Contract
 from gpuperf.model.record import Caveat, Check, Record, TimerFacts
 from gpuperf.model.samples import Samples
 from gpuperf.model.workload import Case, Point
@@ -49,6 +50,19 @@ def test_a_clock_under_nine_tenths_of_the_highest_is_slowed(
     clock_hz: float | None, slowed: bool
 ) -> None:
     assert ("slowed" in doubts(replace(CALM, sm_clock_hz=(clock_hz,) * 40))) == slowed
+
+
+@pytest.mark.parametrize(
+    ("cache", "aside", "said"), [("cold", 24 << 20, True), ("cold", 0, False), ("hot", 1, False)]
+)
+def test_lines_that_no_flush_evicts_are_a_caveat_where_it_is_cold(
+    monkeypatch: pytest.MonkeyPatch, cache: Cache, aside: int, said: bool
+) -> None:
+    monkeypatch.setattr(caveats, "l2_set_aside", lambda: aside)
+    found = doubts(contract=replace(BURST, cache=cache))
+    assert ("l2-set-aside" in found) == said
+    if said:
+        assert "24 MiB" in found["l2-set-aside"].message
 
 
 @pytest.mark.parametrize(("size", "few"), [(5, True), (6, False)])
