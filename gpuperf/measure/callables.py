@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import itertools
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -34,6 +35,7 @@ from gpuperf.model.cost import Cost
 from gpuperf.model.record import Caveat, Record, Status
 from gpuperf.model.workload import Case
 
+DEEPEST, MOST_ITEMS = 3, 1000  # of the lists and dictionaries in which tensors are looked for
 ONCE = (
     "gpuperf: the first call worked. A function is called many times, so each call has to leave "
     "behind what the next one needs (backward: retain_graph=True, or the forward pass too)."
@@ -123,19 +125,37 @@ def _changes(names: list[str]) -> Iterator[Caveat]:
 
 
 def tensors_held_by(call: Callable[..., Any]) -> dict[str, torch.Tensor]:
-    """Return the tensors that *call* uses, by name, as far as its closure and arguments show."""
+    """Return the tensors that *call* uses, by name, as far as its closure and arguments show: also
+    those in lists, dictionaries and modules."""
     held: dict[str, Any] = {}
     while isinstance(call, functools.partial):
         held |= {f"argument {i + 1}": value for i, value in enumerate(call.args)} | call.keywords
         call = call.func
-    held["self"] = getattr(call, "__self__", None)
+    held["self"] = call if isinstance(call, torch.nn.Module) else getattr(call, "__self__", None)
     call = inspect.unwrap(call)
     if inspect.isfunction(call):
         used = inspect.getclosurevars(call)
         parameters = inspect.signature(call).parameters.values()
         defaults = {each.name: each.default for each in parameters}
         held = {**defaults, **held, **used.globals, **used.nonlocals}
-    return {name: value for name, value in held.items() if isinstance(value, torch.Tensor)}
+    found = {each: name for key, value in held.items() for name, each in _tensors_in(key, value)}
+    return {name: each for each, name in found.items()}  # each tensor once
+
+
+def _tensors_in(name: str, value: Any, depth: int = DEEPEST) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield the tensors in *value*, each with an expression of it, where *name* is that of *value*.
+
+    Of a long list or dictionary these are the first ones.
+    """
+    if isinstance(value, torch.Tensor):
+        yield name, value
+    elif isinstance(value, torch.nn.Module):
+        own = itertools.chain(value.named_parameters(), value.named_buffers())
+        yield from ((f"{name}.{each}", tensor) for each, tensor in own)
+    elif depth and isinstance(value, list | tuple | dict):
+        items = value.items() if isinstance(value, dict) else enumerate(value)
+        for key, each in itertools.islice(items, MOST_ITEMS):
+            yield from _tensors_in(f"{name}[{key!r}]", each, depth - 1)
 
 
 def has_several_gpus() -> bool:

@@ -198,7 +198,29 @@ def test_tensors_are_found_in_closures_arguments_and_globals() -> None:
     assert list(tensors_held_by(lambda x=X, n=2: x * n)) == ["x"]
     assert tensors_held_by(torch.sin) == {}
     assert tensors_held_by(X.clone) == {"self": X}
-    assert tensors_held_by(torch.nn.Linear(2, 2)) == {}
+
+
+def test_tensors_are_found_in_lists_dictionaries_and_modules() -> None:
+    linear, lists = torch.nn.Linear(2, 3), {"a": [torch.ones(1), (torch.ones(2), 5)]}
+    held = tensors_held_by(lambda: (linear(lists["a"][1][0]), lists))  # type: ignore[index]
+    assert {name: value.numel() for name, value in held.items()} == {
+        "linear.weight": 6,
+        "linear.bias": 3,
+        "lists['a'][0]": 1,
+        "lists['a'][1][0]": 2,
+    }
+    assert list(tensors_held_by(linear)) == ["self.weight", "self.bias"]
+    assert list(tensors_held_by(linear.forward)) == ["self.weight", "self.bias"]
+    deep: list[Any] = [torch.ones(1)]
+    for _ in range(10):
+        deep = [deep]
+    assert tensors_held_by(lambda: deep) == {}
+
+
+def test_a_call_that_changes_a_tensor_in_a_list_is_told() -> None:
+    kept = [torch.zeros(8), torch.zeros(8)]
+    found = measure(lambda: kept[1].add_(1))
+    assert "changes kept[1]," in str(found)
 
 
 def test_the_gpu_is_that_of_the_tensors_if_they_are_on_one() -> None:
