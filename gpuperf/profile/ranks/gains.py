@@ -2,7 +2,8 @@
 
 No gain exceeds what it removes. A step with all of its communication hidden still takes its other
 time, its compute, and its communication. What ranks wait for a late one is not gained by hiding, so
-the exposed part that counts is that of the rank with the least of it.
+the exposed part that counts is that of the rank with the least of it, and of that no more than what
+is no waiting.
 """
 
 from __future__ import annotations
@@ -31,10 +32,16 @@ def _scale(profile: Profile, row: RankRow) -> float:
 
 def _removable(profile: Profile, row: RankRow) -> float:
     """Return the seconds by which hiding shortens a step of the rank *row* at the most: its exposed
-    communication, as far as the step does not get shorter than its compute or communication."""
-    scale = _scale(profile, row)
+    communication without waiting, as far as that is known, and as far as the step does not get
+    shorter than its compute or communication."""
+    scale, worked_s = _scale(profile, row), row.worked_s
     exposed_s, compute_s, communication_s = (
-        scale * (seconds or 0.0) for seconds in (row.exposed_s, row.compute_s, row.communication_s)
+        scale * (seconds or 0.0)
+        for seconds in (
+            row.exposed_s if worked_s is None else worked_s,
+            row.compute_s,
+            row.communication_s,
+        )
     )
     left_s = max(profile.step_s - exposed_s, compute_s, communication_s)
     return max(0.0, min(exposed_s, profile.step_s - left_s))
@@ -47,6 +54,7 @@ def _overlap(profile: Profile, header: Header) -> Iterator[Gain]:
         return
     row = min(rows, key=lambda row: row.exposed_s or 0.0)
     gain_s = min(_removable(profile, each) for each in rows)
+    waits = max((each.waiting_s or 0.0 for each in rows), default=0.0)
     worst = sorted(profile.together.collectives, key=lambda one: -one.collective.exposed_s)
     yield Gain(
         "overlap communication with compute: smaller buckets, prefetch, async collectives",
@@ -55,7 +63,7 @@ def _overlap(profile: Profile, header: Header) -> Iterator[Gain]:
         f"on rank {row.rank}, which has the least of it, {format_time(row.exposed_s or 0.0)} of "
         f"{format_time(row.communication_s or 0.0)} communication in a traced step are exposed; "
         f"hidden, the step still takes the {format_time(row.compute_s or 0.0)} of compute, or the "
-        "communication if that is longer",
+        "communication if that is longer" + (f"; {WAITS}" if waits else ""),
         tuple(
             _place(each.collective.message.name, each.collective.exposed_s) for each in worst[:4]
         ),
@@ -92,4 +100,30 @@ def _waited(profile: Profile, compared: Together) -> Iterator[float]:
             yield _scale(profile, row) * row.exposed_s
 
 
-LINK_MAKERS = (_overlap, _straggler)
+def _late_host(profile: Profile, header: Header) -> Iterator[Gain]:
+    """Yield the gain of the faster launches of another rank, whose host is late, while this one
+    waits for it in collectives and so seems busy."""
+    compared, rows = profile.together, _rows(profile)
+    late = max(rows, key=lambda row: row.idle_s or 0.0, default=None)
+    if not profile.cuda or compared is None or compared.doubt or late is None:
+        return
+    if late.rank == profile.region.rank or any(row.worked_s is None for row in rows):
+        return  # its own finding is that of one process
+    work_s = max((row.compute_s or 0.0) + (row.worked_s or 0.0) for row in rows)
+    idle_s = _scale(profile, late) * (late.idle_s or 0.0)
+    gain_s = max(0.0, min(idle_s, profile.step_s - work_s))
+    yield Gain(
+        f"launch less, as other ranks wait for the host of rank {late.rank}: CUDA graphs, "
+        "torch.compile, larger batches",
+        gain_s,
+        gain_s / profile.step_s,
+        f"its GPU is idle for {format_time(late.idle_s or 0.0)} of a traced step of "
+        f"{format_time(late.traced_s or 0.0)}, as its host has launched nothing, and a profiler "
+        f"slows hosts; compute, and communication without waiting, take {format_time(work_s)} on "
+        "the rank with most of them",
+        (f"rank {late.rank}",),
+    )
+
+
+WAITS = "waiting for late ranks is not gained"
+LINK_MAKERS = (_overlap, _straggler, _late_host)

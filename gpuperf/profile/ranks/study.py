@@ -25,8 +25,9 @@ SURE = 1.0  # relative half-width of the 95 % interval of that time below which 
 @dataclass(frozen=True)
 class RankRow:
     """A rank: the seconds of its plain step (None without one), and those of a traced step: of the
-    whole, in which it computed, communicated, communicated without computing (`exposed_s`), and
-    waited for others in collectives (None if they cannot be compared)."""
+    whole, in which it computed, communicated, communicated without computing (`exposed_s`), waited
+    for others in collectives (None if they cannot be compared), and in which its GPU was idle, as
+    its host had launched nothing."""
 
     rank: int
     device: int
@@ -36,6 +37,15 @@ class RankRow:
     communication_s: float | None
     exposed_s: float | None
     waiting_s: float | None = None
+    idle_s: float | None = None
+
+    @property
+    def worked_s(self) -> float | None:
+        """Return the most of the exposed seconds in which all ranks had come to a collective; None
+        if their waiting is unknown."""
+        if self.waiting_s is None or self.exposed_s is None:
+            return None
+        return max(0.0, min(self.exposed_s, (self.communication_s or 0.0) - self.waiting_s))
 
 
 @dataclass(frozen=True)
@@ -247,6 +257,7 @@ def _row(record: Record, step_s: float | None, waiting: Mapping[int, float]) -> 
         seconds.get("communication") if linked else None,
         seconds.get("exposed"),
         waiting.get(record.rank),
+        seconds.get("idle_host"),
     )
 
 

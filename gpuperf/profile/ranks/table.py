@@ -21,7 +21,9 @@ RANK_COLUMNS = (
     Column("communication"),
     Column("exposed"),
     Column("waiting"),
+    Column("idle"),
 )
+ON_GPUS = ("GPU", "idle")  # columns of devices that wait for a host
 COLLECTIVE_COLUMNS = (
     Column("collective", left=True, identity=True),
     Column("bytes"),
@@ -118,11 +120,12 @@ def _ranks_table(compared: Together, most: int, cuda: bool) -> Table:
         notes.append(
             f"of {compared.steps} traced steps, beside the plain step: exposed is communication "
             "without compute, waiting the time in collectives until the last rank comes"
+            + (", idle the time in which a GPU had nothing to do as its host was late" * cuda)
         )
     notes += [_lone_note(compared), compared.doubt]
     columns = fill(RANK_COLUMNS, [_rank_cells(row) for row in rows])
     return Table(
-        tuple(column for column in columns if cuda or column.head != "GPU"),
+        tuple(column for column in columns if cuda or column.head not in ON_GPUS),
         lead=tuple(filter(None, [straggler_line(compared)])),
         notes=notes_of(*filter(None, notes)),
         rows=[to_builtins(row) for row in compared.rows],
@@ -160,7 +163,8 @@ def _hidden(compared: Together, shown: int) -> str:
 
 
 def _rank_cells(row: RankRow) -> list[str]:
-    seconds = (row.step_s, row.compute_s, row.communication_s, row.exposed_s, row.waiting_s)
+    traced = (row.compute_s, row.communication_s, row.exposed_s, row.waiting_s, row.idle_s)
+    seconds = (row.step_s, *traced)
     return [str(row.rank), str(row.device), *map(_time, seconds)]
 
 

@@ -40,16 +40,17 @@ def ranked(
     world: int = 2,
     compute_s: float = 60 * MS,
     exposed: float = 1.0,
+    idle_s: float = 0.0,
 ) -> Record:
     """A rank whose calls of *message* took so long in each traced step; of that the share *exposed*
-    was not hidden."""
+    was not hidden. For *idle_s* seconds its GPU waited for the host."""
     whole = sum(map(sum, steps)) / len(steps)
     seconds = {"busy": 90 * MS, "compute": compute_s, "communication": whole}
     begins = tuple(tuple(number + i / 10 for i in range(len(s))) for number, s in enumerate(steps))
     own = Collective(message, "nccl", steps, exposed * whole, begins)
     record = region(
         step_s=STEP_S,
-        occupied={**seconds, "exposed": exposed * whole},
+        occupied={**seconds, "exposed": exposed * whole, "idle_host": idle_s},
         collectives=(own,),
         first={"trace": first},
         steps={"plain": 10, "trace": len(steps)},
@@ -249,16 +250,49 @@ def test_hiding_gains_what_the_rank_with_the_least_exposes() -> None:
     assert gains["find"].gain_s == pytest.approx(20 * MS)
 
 
+def gains_of(*records: Record) -> dict[str, float]:
+    profile, run = profile_of(*records)
+    return {gain.title.split(":")[0]: gain.gain_s for gain in findings(profile, run.header)}
+
+
+def test_hiding_does_not_gain_what_ranks_wait_for_each_other_in_turn() -> None:
+    first = ranked(0, (30 * MS,), (10 * MS,), (30 * MS,), (10 * MS,))
+    second = ranked(1, (10 * MS,), (30 * MS,), (10 * MS,), (31 * MS,))
+    gains = gains_of(first, second)
+    hidden_s = gains["overlap communication with compute"]
+    assert hidden_s == pytest.approx(10 * MS)  # of the 20 that each exposes
+    assert not any(title.startswith("find") for title in gains)
+
+
+@pytest.mark.parametrize(
+    ("idle_s", "compute_s", "gain_s"),
+    [(30 * MS, 40 * MS, 30 * MS), (30 * MS, 80 * MS, 10 * MS), (0.0, 40 * MS, None)],
+    ids=["all of its idle time", "down to the work", "none"],
+)
+def test_a_late_host_of_another_rank_costs_its_idle_time(
+    idle_s: float, compute_s: float, gain_s: float | None
+) -> None:
+    """Ranks work for 10 ms of a collective beside their compute, in a step of 100 ms."""
+    waits = ranked(0, *((40 * MS,),) * 5, compute_s=compute_s)
+    late = ranked(1, *((10 * MS,),) * 5, compute_s=compute_s, idle_s=idle_s)
+    title = "launch less, as other ranks wait for the host of rank {}"
+    found = gains_of(waits, late).get(title.format(1))
+    assert found == (None if gain_s is None else pytest.approx(gain_s))
+    # Idle time of the rank that reports is that of a program of one process.
+    assert title.format(0) not in gains_of(replace(late, rank=0), replace(waits, rank=1))
+
+
 @settings(max_examples=200, deadline=None)
 @given(
     calls=st.lists(st.tuples(st.floats(1e-4, 0.09), st.floats(1e-4, 0.09)), min_size=2, max_size=6),
     compute_s=st.floats(0, 0.1),
     exposed=st.floats(0, 1),
+    idle_s=st.floats(0, 0.1),
 )
 def test_no_gain_exceeds_what_it_removes(
-    calls: list[tuple[float, float]], compute_s: float, exposed: float
+    calls: list[tuple[float, float]], compute_s: float, exposed: float, idle_s: float
 ) -> None:
-    more = {"compute_s": compute_s, "exposed": exposed}
+    more = {"compute_s": compute_s, "exposed": exposed, "idle_s": idle_s}
     profile, run = profile_of(
         *(ranked(rank, *((call[rank],) for call in calls), **more) for rank in (0, 1))  # type: ignore[arg-type]
     )
@@ -269,6 +303,8 @@ def test_no_gain_exceeds_what_it_removes(
         if gain.title.startswith("overlap"):
             assert gain.gain_s <= least + 1e-12
             assert gain.gain_s <= STEP_S - max(compute_s, longest) + 1e-12
+        if gain.title.startswith("launch less, as other"):
+            assert gain.gain_s <= min(idle_s, STEP_S - compute_s) + 1e-12
         if gain.title.startswith("find out"):
             assert gain.gain_s <= max(row.exposed_s or 0.0 for row in profile.together.rows) + 1e-12
 
