@@ -24,6 +24,7 @@ from gpuperf.judge.verdict import Verdict, exit_code, read_verdict, recheck, wri
 from gpuperf.show.render import render
 from gpuperf.show.screen import put, stdout_screen
 from gpuperf.verb import options as opt
+from gpuperf.verb import parse
 from gpuperf.verb.progress import say
 
 NOTHING_JUDGED = 3  # exit code
@@ -181,6 +182,13 @@ def judge_selftest(
             show_default=False,
         ),
     ] = None,
+    part: Annotated[
+        str,
+        typer.Option(
+            metavar="I/N",
+            help="Judge part I, from 0, of N: each on a GPU of its own, into one file of outcomes.",
+        ),
+    ] = "0/1",
 ) -> int:
     """Judge known cheats and honest kernels, and print how often the judge is wrong.
 
@@ -197,7 +205,7 @@ def judge_selftest(
         device=options.device,
     )
     budget_s = 60 * minutes if minutes else float("inf")
-    test = SelfTest(samples, settings, say, budget_s, kept)
+    test = SelfTest(samples, settings, say, budget_s, kept, parse.part(part))
     outcomes, able = test.run(), len(test.able)
     table = rates_table(outcomes, len(samples) - able, able - len(outcomes))
     put(render([table], options.format.value, stdout_screen()))

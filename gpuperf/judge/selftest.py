@@ -37,7 +37,8 @@ LONGEST = 500  # characters of a reason
 class SelfTest:
     """A test of the judge on *samples*, for *budget_s* seconds; outcomes are kept in *file*.
 
-    `able` are the samples for the device, once the test has run.
+    `part` is the number of a part of the samples, from 0, and the number of parts. `able` are the
+    samples for the device, once the test has run.
     """
 
     samples: Sequence[Sample]
@@ -45,6 +46,7 @@ class SelfTest:
     say: Callable[[str], None]
     budget_s: float = float("inf")
     file: Path | None = None
+    part: tuple[int, int] = (0, 1)
     able: Sequence[Sample] = ()
     _kept: KeptOutcomes | None = None
     _device: str = "cpu"
@@ -63,7 +65,7 @@ class SelfTest:
             outcomes = self._usable()
             done = {outcome.name for outcome in outcomes}
             left = [sample for sample in self.able if sample.name not in done]
-            for group in _groups(left):
+            for group in _groups(left)[self.part[0] :: self.part[1]]:
                 if time.monotonic() < self._ends:
                     outcomes += self._judge_group(group, server)
         return outcomes

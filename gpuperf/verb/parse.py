@@ -87,6 +87,17 @@ def ranks(text: str | int) -> int:
     return int(words)
 
 
+def part(text: str) -> tuple[int, int]:
+    """Return a part's number, from 0, and the number of parts from *text*, as `0/4`.
+
+    Raises: UsageError.
+    """
+    number, _, count = text.partition("/")
+    if not (number.isdecimal() and count.isdecimal() and int(number) < int(count)):
+        raise UsageError(f"--part {text} names no part", "--part 0/4 is the first of four")
+    return int(number), int(count)
+
+
 def duration(option: str, text: str | None, most: float) -> float | None:
     """Parse a duration of at most *most* seconds; None stays None. Raises: UsageError."""
     if text is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gzip
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -179,6 +179,29 @@ def test_a_file_that_is_no_file_of_outcomes_is_refused(corpus: Path, text: bytes
 def test_a_bad_corpus_is_refused(corpus: Path, name: str, text: str, sentence: str) -> None:
     (corpus / name).write_bytes(text.encode(errors="surrogateescape"))
     refused(corpus, sentence)
+
+
+@pytest.mark.parametrize("part", ["4/4", "1", "a/2", "-1/2", "0/0"])
+def test_a_part_that_is_none_is_refused(corpus: Path, part: str) -> None:
+    refused(corpus, f"--part {part} names no part", "--part", part)
+
+
+def test_parts_judge_each_sample_once(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def judged(self: SelfTest, group: Sequence[Sample], server: object) -> list[Outcome]:
+        return [outcome_of(sample) for sample in group]
+
+    monkeypatch.setattr(SelfTest, "_judge_group", judged)
+    (corpus / "tasks" / "mul.py").write_text("")
+    for name in ("x", "y"):
+        (corpus / "honest" / f"{name}.py").write_text(SAMPLE.format("mul", "any"))
+    names: list[str] = []
+    for index in range(2):
+        test = sitting(corpus)
+        test.budget_s, test.part = 60.0, (index, 2)
+        found = {outcome.name for outcome in test.run()}
+        assert found
+        names += found
+    assert sorted(names) == ["on_any", "on_cpu", "x", "y"]
 
 
 def test_a_name_that_no_submission_has_is_refused(corpus: Path) -> None:
