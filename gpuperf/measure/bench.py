@@ -200,8 +200,8 @@ class Bench:
         most_hz = self.device.facts.max_sm_clock_hz
         caveats = [*telemetry_caveats(telemetry), *rotated, *timing.caveats]
         caveats += sample_caveats(record, timing, workload.rounds_inputs_to(point), most_hz)
-        record = replace(record, caveats=tuple(caveats))
-        return self._counted(record, call, timing, counter)
+        caveats += self.device.cache_caveats(contract)
+        return self._counted(replace(record, caveats=tuple(caveats)), call, timing, counter)
 
     def _counted(self, record: Record, call: Call, timing: Timing, counter: CaseCounter) -> Record:
         """Return *record* with the energy and the hardware counters of *call*, as asked for."""

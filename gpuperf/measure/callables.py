@@ -105,6 +105,7 @@ class CallableBench(Bench):
         most_hz = self.device.facts.max_sm_clock_hz
         caveats = [*telemetry_caveats(telemetry), *_changes(changed), *timing.caveats]
         caveats += sample_caveats(record, timing, "", most_hz)
+        caveats += self.device.cache_caveats(contract)
         return counter.count(replace(record, caveats=tuple(caveats)), call, timing)
 
     def _fits(self, cost: Cost | None, held: Mapping[str, torch.Tensor]) -> bool:

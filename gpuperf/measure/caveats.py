@@ -6,7 +6,6 @@ import statistics
 from collections.abc import Iterator, Sequence
 
 from gpuperf.measure.deviation import UNIT_ROUNDOFF
-from gpuperf.measure.driver import l2_set_aside
 from gpuperf.measure.sampling import Rest
 from gpuperf.measure.timers.activity import Trace
 from gpuperf.measure.timing import Timing
@@ -61,13 +60,6 @@ def sample_caveats(
             "imprecise",
             f"the time is known to ± {precision * 100:.1f} % only: clock and time swing under load",
             "give --settle more seconds",
-        )
-    if contract.cache == "cold" and (aside := l2_set_aside()):
-        yield Caveat(
-            "l2-set-aside",
-            f"the program sets aside {aside / 2**20:.3g} MiB of the L2 for lines that persist, "
-            "which no flush evicts",
-            "measure it with --cache hot, or set cudaLimitPersistingL2CacheSize to 0",
         )
     yield from _alternating_caveats(samples)
     yield from _timer_caveats(record, samples.median_s)

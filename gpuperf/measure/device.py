@@ -6,7 +6,7 @@ import os
 import platform
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -14,7 +14,9 @@ from typing import Any, Literal
 import torch
 
 from gpuperf.errors import CannotMeasure, UnknownName
-from gpuperf.model.contract import DeviceFacts
+from gpuperf.measure.driver import l2_set_aside
+from gpuperf.model.contract import Contract, DeviceFacts
+from gpuperf.model.record import Caveat
 
 # Seconds that one more kernel adds to a timed window beside its own cycles: the gap before it, and
 # an empty kernel (H200, docs/measured).
@@ -23,10 +25,12 @@ NEXT_KERNEL_S = 1.2e-6
 
 @dataclass(frozen=True)
 class Device:
-    """An open device: torch's handle, and the facts that were read when it was opened."""
+    """An open device: torch's handle, and the facts that were read when it was opened, with the
+    bytes of the L2 that were then set aside for lines that persist (by default 11 MiB of 60)."""
 
     torch: torch.device
     facts: DeviceFacts
+    set_aside: int = 0
 
     def synchronize(self) -> None:
         """Wait for everything queued. Raises: RuntimeError when the device has failed."""
@@ -57,6 +61,18 @@ class Device:
             return result
 
         return followed
+
+    def cache_caveats(self, contract: Contract) -> Iterator[Caveat]:
+        """Yield a caveat if the program has set aside another part of the L2 since it was opened: a
+        flush in the same process evicts no lines that persist (docs/measured/persisting_l2.txt)."""
+        aside = l2_set_aside() if self.torch.type == "cuda" else self.set_aside
+        if contract.cache.startswith("cold") and aside > self.set_aside:
+            yield Caveat(
+                "l2-set-aside",
+                f"the program sets aside {aside / 2**20:.3g} MiB of the L2 for lines that persist, "
+                "which no flush evicts",
+                "leave cudaLimitPersistingL2CacheSize as it is, or measure with --cache hot",
+            )
 
     def free_bytes(self) -> int:
         """Return the bytes that could be allocated now, unused ones in torch's cache included."""
@@ -89,7 +105,7 @@ def open_device(name: str) -> Device:
             "run `gpuperf doctor`, or use --device cpu",
         )
     torch.cuda.set_device(index)
-    return Device(torch.device("cuda", index), _gpu_facts(index))
+    return Device(torch.device("cuda", index), _gpu_facts(index), l2_set_aside())
 
 
 def _gpu_facts(index: int) -> DeviceFacts:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+import torch
 
-from gpuperf.measure import caveats
+from gpuperf.measure import device
 from gpuperf.measure.caveats import sample_caveats
 from gpuperf.measure.timing import Timing
 from gpuperf.model.contract import Cache, Contract
@@ -53,16 +54,19 @@ def test_a_clock_under_nine_tenths_of_the_highest_is_slowed(
 
 
 @pytest.mark.parametrize(
-    ("cache", "aside", "said"), [("cold", 24 << 20, True), ("cold", 0, False), ("hot", 1, False)]
+    ("cache", "aside", "said"),
+    [("cold", 24 << 20, True), ("cold", 11 << 20, False), ("hot", 24 << 20, False)],
 )
 def test_lines_that_no_flush_evicts_are_a_caveat_where_it_is_cold(
     monkeypatch: pytest.MonkeyPatch, cache: Cache, aside: int, said: bool
 ) -> None:
-    monkeypatch.setattr(caveats, "l2_set_aside", lambda: aside)
-    found = doubts(contract=replace(BURST, cache=cache))
-    assert ("l2-set-aside" in found) == said
-    if said:
-        assert "24 MiB" in found["l2-set-aside"].message
+    monkeypatch.setattr(device, "l2_set_aside", lambda: aside)
+    facts = device.open_device("cpu").facts
+    opened = device.Device(torch.device("cuda", 0), facts, 11 << 20)
+    found = list(opened.cache_caveats(replace(BURST, cache=cache)))
+    assert [caveat.kind for caveat in found] == ["l2-set-aside"] * said
+    assert all("24 MiB" in caveat.message and caveat.hint for caveat in found)
+    assert not list(device.open_device("cpu").cache_caveats(replace(BURST, cache=cache)))
 
 
 @pytest.mark.parametrize(("size", "few"), [(5, True), (6, False)])
