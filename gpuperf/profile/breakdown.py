@@ -203,7 +203,7 @@ def profile_of(
 
     Its rank waited for *waiting_s* seconds a traced step in collectives (None: unknown).
     """
-    assert region.samples is not None
+    assert region.samples is not None and region.primary
     step_s = _step_s(region)
     cuda = header.device.kind != "cpu"
     plain = fit_step(region, operators, step_s, waiting_s) if cuda else None
@@ -217,14 +217,16 @@ def profile_of(
     busy_s = plain.busy_s if plain else None
     if not cuda and "busy" in region.times:  # the host is the device
         busy_s = min(step_s, sum(row.seconds for row in rows))
+    # Rates are those of the step that is shown, the mean one; `samples` may have another median.
+    mean = replace(region, times={**region.times, region.primary: Samples((step_s,))})
     return Profile(
         region,
         step_s,
         busy_s,
         _parts(region, rows, step_s, busy_s, plain.exposed_s if plain else None, cuda),
         tuple(rows),
-        _placed(region, header),
-        _hfu(region, header),
+        _placed(mean, header),
+        _hfu(mean, header),
         cuda,
         scales,
     )
