@@ -27,6 +27,7 @@ UNEVEN = 0.1  # share of the time in kernels that only some calls run
 WORKED = 1.5  # times that recorded calls may work longer than timed calls take
 WORKED_S = 3e-4  # ... and seconds of a window
 MANY_L2 = 4.0  # sizes of the L2: a window of fewer bytes may find its inputs there
+MOST_READ = 1.5  # of the bytes of inputs of about an L2: more may be other bytes, or noise
 READ, SKIPPED = 0.9, 0.5  # shares of the bytes that must be read: below, suspect; cheat
 LEAST_OPERATIONS = 0.1  # share of the cost's: Winograd's and Strassen's products need fewer
 COLLECTED, COLLECTED_S = 0.5, 1e-3  # share of the calls' time, and seconds, that copying may take
@@ -219,8 +220,9 @@ def _bytes(hardware: Hardware) -> Fact:
         return _missing(hardware, "witness", "bytes", "no window was watched")
     text = "its calls read {:.0f} % of the bytes of DRAM that they must read"
     if not reads["submission"] or not reads["reference"]:
-        plain = [w.read / (w.calls * need) for w in _seen(hardware, "submission") if need]
-        if plain and (seen := statistics.median(plain)) >= READ:
+        mine = [w for w in _seen(hardware, "submission") if w.calls * need >= hardware.l2_bytes > 0]
+        seen = statistics.median([w.read / (w.calls * need) for w in mine] or [0.0])
+        if READ <= seen <= MOST_READ:
             return fact("bytes", True, seen, READ, text.format(seen * 100), "suspect")
         return unavailable("bytes", "the inputs of a window may lie in the L2")
     seen = statistics.median(reads["submission"])

@@ -64,10 +64,11 @@ class SelfTest:
             self.able = [s for s in self.samples if s.runs_on(self._device != "cpu")]
             outcomes = self._usable()
             done = {outcome.name for outcome in outcomes}
-            left = [sample for sample in self.able if sample.name not in done]
-            for group in _groups(left)[self.part[0] :: self.part[1]]:
-                if time.monotonic() < self._ends:
-                    outcomes += self._judge_group(group, server)
+            number, parts = self.part  # of all groups, whatever other parts have judged already
+            for group in _groups(self.able)[number::parts]:
+                left = [sample for sample in group if sample.name not in done]
+                if left and time.monotonic() < self._ends:
+                    outcomes += self._judge_group(left, server)
         return outcomes
 
     def _opened(self, server: ForkServer | None) -> str:

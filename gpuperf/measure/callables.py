@@ -6,6 +6,7 @@ whoever called, since it is their program.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import itertools
@@ -17,6 +18,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import torch
+from torch.nn.parameter import is_lazy
 
 from gpuperf.errors import CannotMeasure, UsageError
 from gpuperf.measure.bench import Bench, with_times
@@ -35,7 +37,7 @@ from gpuperf.model.cost import Cost
 from gpuperf.model.record import Caveat, Record, Status
 from gpuperf.model.workload import Case
 
-DEEPEST, MOST_ITEMS = 3, 1000  # of the lists and dictionaries in which tensors are looked for
+DEEPEST, MOST_ITEMS = 3, 10_000  # of the lists and dictionaries in which tensors are looked for
 ONCE = (
     "gpuperf: the first call worked. A function is called many times, so each call has to leave "
     "behind what the next one needs (backward: retain_graph=True, or the forward pass too)."
@@ -84,16 +86,18 @@ class CallableBench(Bench):
         counter = CaseCounter(self.device, self.counting, lambda: None)
         counter.open()
         held = tensors_held_by(call)
+        fits = self._fits(record.cost, held)
         first_call_s, output = self._timed(call)
         self._has_run = True
         del output
         before = {name: tensor._version for name, tensor in held.items() if not _frozen(tensor)}
         call()
         changed = [name for name, version in before.items() if held[name]._version != version]
+        held.clear()  # the call may replace them
         warm = warm_up(call, self.device.synchronize, first_call_s, contract.warmup_calls - 2)
         self.meter.summary()  # drops the readings from before the samples
         stopwatch = self.stopwatch.with_hooks(self._watch, lambda count: None, lambda made: made)
-        timing = stopwatch.take(call, contract, warm.call_s, self._fits(record.cost, held))
+        timing = stopwatch.take(call, contract, warm.call_s, fits)
         telemetry = self.meter.summary()
         timing = self._launched(call, timing)
         record = replace(
@@ -127,36 +131,39 @@ def _changes(names: list[str]) -> Iterator[Caveat]:
 
 def tensors_held_by(call: Callable[..., Any]) -> dict[str, torch.Tensor]:
     """Return the tensors that *call* uses, by name, as far as its closure and arguments show: also
-    those in lists, dictionaries and modules."""
+    those in lists and dictionaries, and not those of modules."""
     held: dict[str, Any] = {}
     while isinstance(call, functools.partial):
         held |= {f"argument {i + 1}": value for i, value in enumerate(call.args)} | call.keywords
         call = call.func
-    held["self"] = call if isinstance(call, torch.nn.Module) else getattr(call, "__self__", None)
+    held["self"] = getattr(call, "__self__", None)
     call = inspect.unwrap(call)
     if inspect.isfunction(call):
         used = inspect.getclosurevars(call)
         parameters = inspect.signature(call).parameters.values()
         defaults = {each.name: each.default for each in parameters}
         held = {**defaults, **held, **used.globals, **used.nonlocals}
-    found = {each: name for key, value in held.items() for name, each in _tensors_in(key, value)}
+    left = itertools.repeat(None, MOST_ITEMS)
+    found = {each: name for key, value in held.items() for name, each in _in(key, value, left)}
     return {name: each for each, name in found.items()}  # each tensor once
 
 
-def _tensors_in(name: str, value: Any, depth: int = DEEPEST) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yield the tensors in *value*, each with an expression of it, where *name* is that of *value*.
-
-    Of a long list or dictionary these are the first ones.
-    """
+def _in(
+    name: str, value: Any, left: Iterator[None], depth: int = DEEPEST
+) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield the dense tensors in *value*, each with an expression of it, where *name* is that of
+    *value*; look at as many items of lists and dictionaries as *left* has."""
     if isinstance(value, torch.Tensor):
-        yield name, value
-    elif isinstance(value, torch.nn.Module):
-        own = itertools.chain(value.named_parameters(), value.named_buffers())
-        yield from ((f"{name}.{each}", tensor) for each, tensor in own)
+        if value.layout == torch.strided and not is_lazy(value):
+            yield name, value
     elif depth and isinstance(value, list | tuple | dict):
         items = value.items() if isinstance(value, dict) else enumerate(value)
-        for key, each in itertools.islice(items, MOST_ITEMS):
-            yield from _tensors_in(f"{name}[{key!r}]", each, depth - 1)
+        some: list[tuple[Any, Any]] = []
+        with contextlib.suppress(RuntimeError):  # another thread changes the dictionary
+            some = [item for item, _ in zip(items, left, strict=False)]
+        for key, each in some:
+            shown = repr(key) if type(key) in (str, int) else "…"
+            yield from _in(f"{name}[{shown}]", each, left, depth - 1)
 
 
 def has_several_gpus() -> bool:

@@ -26,11 +26,12 @@ NEXT_KERNEL_S = 1.2e-6
 @dataclass(frozen=True)
 class Device:
     """An open device: torch's handle, and the facts that were read when it was opened, with the
-    bytes of the L2 that were then set aside for lines that persist (by default 11 MiB of 60)."""
+    bytes of the L2 that were then set aside for lines that persist: on an H200 11 MiB by default
+    (None: unknown)."""
 
     torch: torch.device
     facts: DeviceFacts
-    set_aside: int = 0
+    set_aside: int | None = None
 
     def synchronize(self) -> None:
         """Wait for everything queued. Raises: RuntimeError when the device has failed."""
@@ -63,14 +64,16 @@ class Device:
         return followed
 
     def cache_caveats(self, contract: Contract) -> Iterator[Caveat]:
-        """Yield a caveat if the program has set aside another part of the L2 since it was opened: a
-        flush in the same process evicts no lines that persist (docs/measured/persisting_l2.txt)."""
-        aside = l2_set_aside() if self.torch.type == "cuda" else self.set_aside
-        if contract.cache.startswith("cold") and aside > self.set_aside:
+        """Yield a caveat if the program has set aside more of the L2 since the device was opened: a
+        flush by the same process evicts no lines that persist (docs/measured/persisting_l2.txt)."""
+        usual, aside = self.set_aside, None
+        if contract.cache.startswith("cold") and usual is not None:
+            aside = l2_set_aside()
+        if aside is not None and usual is not None and aside > usual:
             yield Caveat(
                 "l2-set-aside",
                 f"the program sets aside {aside / 2**20:.3g} MiB of the L2 for lines that persist, "
-                "which no flush evicts",
+                "which a flush by the same process does not evict",
                 "leave cudaLimitPersistingL2CacheSize as it is, or measure with --cache hot",
             )
 

@@ -26,10 +26,12 @@ def _initialise() -> None:
         ctypes.CDLL("libnvidia-ml.so.1").nvmlInit_v2()
 
 
-def l2_set_aside() -> int:
-    """Return the bytes of the L2 that the current context sets aside for lines that persist: none
-    without a context."""
+def l2_set_aside() -> int | None:
+    """Return the bytes of the L2 that the current context sets aside for lines that persist; None
+    if the driver does not say so, as without a context."""
     size = ctypes.c_size_t()
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL("libcuda.so.1").cuCtxGetLimit(ctypes.byref(size), L2_LIMIT)
-    return size.value
+    try:
+        failed = ctypes.CDLL("libcuda.so.1").cuCtxGetLimit(ctypes.byref(size), L2_LIMIT)
+    except (OSError, AttributeError):
+        return None
+    return None if failed else size.value

@@ -131,10 +131,26 @@ def test_inputs_that_may_lie_in_the_l2_need_no_dram() -> None:
     assert facts(judged)["bytes"].result == "unavailable"
 
 
-def test_inputs_that_may_lie_in_the_l2_but_were_read_from_dram_are_evidence() -> None:
-    windows = [seen(side) for side in ("submission", "reference")]
-    judged = judge(hardware(needed_bytes=1e6, seen=sides(*windows)))
-    assert facts(judged)["bytes"].result == "ok"
+@pytest.mark.parametrize(
+    ("needed", "share", "result"),
+    [
+        (20e6, 0.95, "ok"),
+        (20e6, 0.8, "unavailable"),  # a part may lie in the L2
+        (20e6, 3.0, "unavailable"),  # of its own memory
+        (2e6, 1.0, "unavailable"),  # of the size of the noise
+    ],
+)
+def test_inputs_of_about_an_l2_that_were_read_from_dram_are_evidence(
+    needed: float, share: float, result: str
+) -> None:
+    """Windows have three calls, and the L2 has 50 MB."""
+    windows = [
+        replace(one, calls=3, read=share * 3 * needed)
+        for side in ("submission", "reference")
+        for one in seen(side)
+    ]
+    found = facts(judge(hardware(needed_bytes=needed, seen=tuple(windows))))["bytes"]
+    assert found.result == result
 
 
 def test_lower_precision_convicts_where_results_are_wrong_alone() -> None:

@@ -187,21 +187,25 @@ def test_a_part_that_is_none_is_refused(corpus: Path, part: str) -> None:
 
 
 def test_parts_judge_each_sample_once(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def judged(self: SelfTest, group: Sequence[Sample], server: object) -> list[Outcome]:
+    """Also a part that begins when another one has kept outcomes in their file."""
+    kept, judged = corpus / "outcomes.jsonl", []
+
+    def judge(self: SelfTest, group: Sequence[Sample], server: object) -> list[Outcome]:
+        for sample in group:
+            judged.append(sample.name)
+            self._keep(outcome_of(sample))
         return [outcome_of(sample) for sample in group]
 
-    monkeypatch.setattr(SelfTest, "_judge_group", judged)
-    (corpus / "tasks" / "mul.py").write_text("")
-    for name in ("x", "y"):
-        (corpus / "honest" / f"{name}.py").write_text(SAMPLE.format("mul", "any"))
-    names: list[str] = []
+    monkeypatch.setattr(SelfTest, "_judge_group", judge)
+    for name in "abcdef":
+        (corpus / "tasks" / f"{name}.py").write_text("")
+        (corpus / "honest" / f"of_{name}.py").write_text(SAMPLE.format(name, "any"))
     for index in range(2):
-        test = sitting(corpus)
+        test = sitting(corpus, kept)
         test.budget_s, test.part = 60.0, (index, 2)
-        found = {outcome.name for outcome in test.run()}
-        assert found
-        names += found
-    assert sorted(names) == ["on_any", "on_cpu", "x", "y"]
+        test.run()
+    assert sorted(judged) == sorted(["on_any", "on_cpu", *(f"of_{name}" for name in "abcdef")])
+    assert len(sitting(corpus, kept).run()) == len(judged)
 
 
 def test_a_name_that_no_submission_has_is_refused(corpus: Path) -> None:

@@ -138,8 +138,8 @@ class Answers:
         del spare
         unfair = tuple(unfair_ways(problem, kinds, request.seed))
         del room
-        if unfair and crowded:  # which might have shown the task to be fair
-            raise torch.OutOfMemoryError(f"{CROWDED.format(', '.join(crowded))}; {unfair[0].text}")
+        if unfair and crowded and unfair[0].kind != "random":  # they might show that it is fair
+            raise torch.OutOfMemoryError(UNKNOWN.format(unfair[0].text, ", ".join(crowded)))
         self._results = first.results
         notes: tuple[str, ...] = ()
         if not (first.wide or problem.compare or problem.check):
@@ -312,6 +312,10 @@ FLUSHED_L2_SIZES, LARGEST_L2 = 3, 128 << 20
 PROBES = 10
 MOST_CACHED = 1 << 30  # bytes of the device's memory that are kept for the next answer
 LEAST_REPLAYED = 16  # elements of a result that two contents do not share by chance
+UNKNOWN = (
+    "whether the task is fair is unknown: for other values {}, and answers for values of the kinds "
+    "{} do not fit in memory"
+)
 CROWDED = "values of the kinds {} are not judged, as their answers do not fit in memory"
 NARROW = "answers are in the reference's own dtype: it does not run in float64"
 

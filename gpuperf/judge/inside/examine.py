@@ -7,7 +7,6 @@ reference returns two results for equal inputs cannot be judged.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -39,11 +38,19 @@ def kinds_of(problem: Problem, seed: int) -> tuple[tuple[str, ...], tuple[str, .
         try:
             if _allows(problem, Contents(0, seed, kind)):
                 kinds.append(kind)
-        except (torch.OutOfMemoryError, MemoryError):
-            crowded.append(kind)
-        except Exception:  # the task does not allow these values
-            continue
+        except Exception as error:
+            if _is_of_memory(error):
+                crowded.append(kind)
+            # Otherwise the task does not allow these values.
     return tuple(kinds), tuple(crowded)
+
+
+def _is_of_memory(error: Exception) -> bool:
+    """Return whether *error* says that no memory was left; torch's allocator of a CPU, and cuBLAS,
+    say so in words alone."""
+    if isinstance(error, torch.OutOfMemoryError | MemoryError):
+        return True
+    return any(words in str(error) for words in ("can't allocate memory", "STATUS_ALLOC_FAILED"))
 
 
 def _allows(problem: Problem, contents: Contents) -> bool:
@@ -139,9 +146,12 @@ class _Trial:
         mixed = [self.others[i] if i == index else t for i, t in enumerate(self.tensors)]
         if torch.equal(self.others[index], self.tensors[index]):
             return False  # the task draws one value only
-        with contextlib.suppress(Exception):  # this mixture is no valid input
+        try:
             return self.passes(self._own(mixed))
-        return False
+        except Exception as error:
+            if _is_of_memory(error):
+                raise
+            return False  # this mixture is no valid input
 
     def guesses(self, name: str) -> Iterator[list[torch.Tensor]]:
         """Yield the outputs that need no computation, by the name of their kind."""

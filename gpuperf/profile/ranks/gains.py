@@ -101,28 +101,45 @@ def _waited(profile: Profile, compared: Together) -> Iterator[float]:
 
 
 def _late_host(profile: Profile, header: Header) -> Iterator[Gain]:
-    """Yield the gain of the faster launches of another rank, whose host is late, while this one
-    waits for it in collectives and so seems busy."""
+    """Yield the gain of the faster launches of another rank, whose host is late, while all others
+    wait for it in collectives, so that this one seems busy.
+
+    The late rank is idle in a plain step no longer than that is beside its kernels. The gain is no
+    more than what each other rank waits, nor than what the step has beside the work of the late
+    rank, or the work and the idle time of another one.
+    """
     compared, rows = profile.together, _rows(profile)
-    late = max(rows, key=lambda row: row.idle_s or 0.0, default=None)
-    if not profile.cuda or compared is None or compared.doubt or late is None:
+    if not profile.cuda or compared is None or compared.doubt or compared.lone is not None:
         return
-    if late.rank == profile.region.rank or any(row.worked_s is None for row in rows):
+    if len(rows) < 2 or any(r.worked_s is None or r.idle_s is None or not r.traced_s for r in rows):
+        return
+    late = max(rows, key=lambda row: row.idle_s or 0.0)
+    if late.rank == profile.region.rank:
         return  # its own finding is that of one process
-    work_s = max((row.compute_s or 0.0) + (row.worked_s or 0.0) for row in rows)
-    idle_s = _scale(profile, late) * (late.idle_s or 0.0)
-    gain_s = max(0.0, min(idle_s, profile.step_s - work_s))
+    others = [row for row in rows if row is not late]
+    beside_s = profile.step_s - (late.compute_s or 0.0) - (late.exposed_s or 0.0)
+    idle_s = min(_scale(profile, late) * (late.idle_s or 0.0), beside_s) - late.data_s
+    waits_s = [_scale(profile, r) * min(r.waiting_s or 0.0, r.exposed_s or 0.0) for r in others]
+    busy_s = [_scale(profile, row) * (row.idle_s or 0.0) + _work_s(row) for row in others]
+    work_s = max(_work_s(late), *busy_s)
+    gain_s = max(0.0, min(idle_s, profile.step_s - work_s, *waits_s))
     yield Gain(
-        f"launch less, as other ranks wait for the host of rank {late.rank}: CUDA graphs, "
-        "torch.compile, larger batches",
+        f"launch less, as ranks wait for late hosts, most for that of rank {late.rank}: CUDA "
+        "graphs, torch.compile, larger batches",
         gain_s,
         gain_s / profile.step_s,
-        f"its GPU is idle for {format_time(late.idle_s or 0.0)} of a traced step of "
-        f"{format_time(late.traced_s or 0.0)}, as its host has launched nothing, and a profiler "
-        f"slows hosts; compute, and communication without waiting, take {format_time(work_s)} on "
-        "the rank with most of them",
+        f"the GPU of rank {late.rank} is idle for {format_time(late.idle_s or 0.0)} of a traced "
+        f"step of {format_time(late.traced_s or 0.0)}, as its host has launched nothing, and every "
+        f"other rank waits in collectives for {format_time(min(waits_s))} of a plain step or "
+        f"longer; the step still takes {format_time(work_s)}, of compute, communication and the "
+        "idle time of another rank",
         (f"rank {late.rank}",),
     )
+
+
+def _work_s(row: RankRow) -> float:
+    """Return the seconds in which a rank computes, or communicates without waiting or computing."""
+    return (row.compute_s or 0.0) + (row.worked_s or 0.0)
 
 
 WAITS = "waiting for late ranks is not gained"

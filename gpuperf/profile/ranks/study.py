@@ -27,7 +27,8 @@ class RankRow:
     """A rank: the seconds of its plain step (None without one), and those of a traced step: of the
     whole, in which it computed, communicated, communicated without computing (`exposed_s`), waited
     for others in collectives (None if they cannot be compared), and in which its GPU was idle, as
-    its host had launched nothing."""
+    its host had launched nothing (None: unknown). In the plain step it waited `data_s` for data.
+    """
 
     rank: int
     device: int
@@ -38,6 +39,7 @@ class RankRow:
     exposed_s: float | None
     waiting_s: float | None = None
     idle_s: float | None = None
+    data_s: float = 0.0
 
     @property
     def worked_s(self) -> float | None:
@@ -258,6 +260,7 @@ def _row(record: Record, step_s: float | None, waiting: Mapping[int, float]) -> 
         seconds.get("exposed"),
         waiting.get(record.rank),
         seconds.get("idle_host"),
+        record.program.data_s if record.program else 0.0,
     )
 
 

@@ -23,7 +23,6 @@ RANK_COLUMNS = (
     Column("waiting"),
     Column("idle"),
 )
-ON_GPUS = ("GPU", "idle")  # columns of devices that wait for a host
 COLLECTIVE_COLUMNS = (
     Column("collective", left=True, identity=True),
     Column("bytes"),
@@ -115,17 +114,19 @@ def waiting_share(profile: Profile) -> float:
 
 def _ranks_table(compared: Together, most: int, cuda: bool) -> Table:
     rows = sorted(_shown(compared, most), key=lambda row: row.rank)
+    idle = cuda and any(row.idle_s is not None for row in rows)  # older runs do not know
+    left_out = {"GPU": not cuda, "idle": not idle}
     notes = [] if len(rows) == len(compared.rows) else [_hidden(compared, len(rows))]
     if compared.steps:
         notes.append(
             f"of {compared.steps} traced steps, beside the plain step: exposed is communication "
             "without compute, waiting the time in collectives until the last rank comes"
-            + (", idle the time in which a GPU had nothing to do as its host was late" * cuda)
+            + (", idle the time in which a GPU had nothing to do as its host was late" * idle)
         )
     notes += [_lone_note(compared), compared.doubt]
     columns = fill(RANK_COLUMNS, [_rank_cells(row) for row in rows])
     return Table(
-        tuple(column for column in columns if cuda or column.head not in ON_GPUS),
+        tuple(column for column in columns if not left_out.get(column.head)),
         lead=tuple(filter(None, [straggler_line(compared)])),
         notes=notes_of(*filter(None, notes)),
         rows=[to_builtins(row) for row in compared.rows],

@@ -264,22 +264,40 @@ def test_hiding_does_not_gain_what_ranks_wait_for_each_other_in_turn() -> None:
     assert not any(title.startswith("find") for title in gains)
 
 
+LATE = "launch less, as ranks wait for late hosts, most for that of rank {}"
+
+
 @pytest.mark.parametrize(
     ("idle_s", "compute_s", "gain_s"),
-    [(30 * MS, 40 * MS, 30 * MS), (30 * MS, 80 * MS, 10 * MS), (0.0, 40 * MS, None)],
-    ids=["all of its idle time", "down to the work", "none"],
+    [(20 * MS, 40 * MS, 20 * MS), (60 * MS, 40 * MS, 30 * MS), (30 * MS, 80 * MS, 10 * MS)],
+    ids=["all of its idle time", "what the other waits", "down to the work"],
 )
 def test_a_late_host_of_another_rank_costs_its_idle_time(
-    idle_s: float, compute_s: float, gain_s: float | None
+    idle_s: float, compute_s: float, gain_s: float
 ) -> None:
     """Ranks work for 10 ms of a collective beside their compute, in a step of 100 ms."""
     waits = ranked(0, *((40 * MS,),) * 5, compute_s=compute_s)
     late = ranked(1, *((10 * MS,),) * 5, compute_s=compute_s, idle_s=idle_s)
-    title = "launch less, as other ranks wait for the host of rank {}"
-    found = gains_of(waits, late).get(title.format(1))
-    assert found == (None if gain_s is None else pytest.approx(gain_s))
+    assert gains_of(waits, late)[LATE.format(1)] == pytest.approx(gain_s)
     # Idle time of the rank that reports is that of a program of one process.
-    assert title.format(0) not in gains_of(replace(late, rank=0), replace(waits, rank=1))
+    assert LATE.format(0) not in gains_of(replace(late, rank=0), replace(waits, rank=1))
+
+
+def test_a_host_for_which_no_rank_waits_is_not_late() -> None:
+    alike = (ranked(rank, *((10 * MS,),) * 5, idle_s=(30 + rank) * MS) for rank in (0, 1))
+    assert LATE.format(1) not in gains_of(*alike)
+    slow = ranked(0, *((10 * MS,),) * 5, compute_s=50 * MS)  # rank 1 waits for its compute
+    assert LATE.format(1) not in gains_of(slow, ranked(1, *((12 * MS,),) * 5, idle_s=30 * MS))
+    once = ranked(0, (160 * MS,), *((10 * MS,),) * 4)
+    assert LATE.format(1) not in gains_of(once, ranked(1, *((10 * MS,),) * 5, idle_s=30 * MS))
+
+
+def test_a_rank_that_waits_for_data_is_not_told_to_launch_less() -> None:
+    late = ranked(1, *((10 * MS,),) * 5, compute_s=40 * MS, idle_s=20 * MS)
+    assert late.program is not None
+    late = replace(late, program=replace(late.program, data_s=15 * MS))
+    gains = gains_of(ranked(0, *((40 * MS,),) * 5, compute_s=40 * MS), late)
+    assert gains[LATE.format(1)] == pytest.approx(5 * MS)
 
 
 @settings(max_examples=200, deadline=None)
@@ -287,14 +305,17 @@ def test_a_late_host_of_another_rank_costs_its_idle_time(
     calls=st.lists(st.tuples(st.floats(1e-4, 0.09), st.floats(1e-4, 0.09)), min_size=2, max_size=6),
     compute_s=st.floats(0, 0.1),
     exposed=st.floats(0, 1),
-    idle_s=st.floats(0, 0.1),
+    idle=st.tuples(st.floats(0, 0.1), st.floats(0, 0.1)),
 )
 def test_no_gain_exceeds_what_it_removes(
-    calls: list[tuple[float, float]], compute_s: float, exposed: float, idle_s: float
+    calls: list[tuple[float, float]], compute_s: float, exposed: float, idle: tuple[float, float]
 ) -> None:
-    more = {"compute_s": compute_s, "exposed": exposed, "idle_s": idle_s}
+    more = {"compute_s": compute_s, "exposed": exposed}
     profile, run = profile_of(
-        *(ranked(rank, *((call[rank],) for call in calls), **more) for rank in (0, 1))  # type: ignore[arg-type]
+        *(
+            ranked(rank, *((call[rank],) for call in calls), idle_s=idle[rank], **more)  # type: ignore[arg-type]
+            for rank in (0, 1)
+        )
     )
     assert profile.together is not None
     least = min(row.exposed_s or 0.0 for row in profile.together.rows)
@@ -303,8 +324,9 @@ def test_no_gain_exceeds_what_it_removes(
         if gain.title.startswith("overlap"):
             assert gain.gain_s <= least + 1e-12
             assert gain.gain_s <= STEP_S - max(compute_s, longest) + 1e-12
-        if gain.title.startswith("launch less, as other"):
-            assert gain.gain_s <= min(idle_s, STEP_S - compute_s) + 1e-12
+        if gain.title.startswith("launch less, as ranks"):
+            waits_s = profile.together.rows[0].waiting_s or 0.0
+            assert gain.gain_s <= min(idle[1], STEP_S - compute_s, waits_s) + 1e-12
         if gain.title.startswith("find out"):
             assert gain.gain_s <= max(row.exposed_s or 0.0 for row in profile.together.rows) + 1e-12
 

@@ -1,6 +1,7 @@
 """A9: keeps the inputs of earlier calls in a part of the L2 that is set aside for such lines.
 
-The result is right, and the judge resets these lines before each window: it gains nothing.
+The result is right. It gains nothing: another process reads three times the L2 before each window,
+which evicts these lines too.
 """
 
 import ctypes
