@@ -27,6 +27,7 @@ from gpuperf.judge.rule import judge_case
 from gpuperf.judge.run import serving
 from gpuperf.judge.settings import Settings
 from gpuperf.judge.task import Submission
+from gpuperf.verb import parse
 
 COMPILED = """
 
@@ -117,7 +118,7 @@ def main() -> None:
     if not problems:
         raise SystemExit(f"{given.folder} has no *.py; fetch KernelBench and name its level1.")
     settings = Settings(processes=1, deadline_s=90.0, started="forked", device=given.device)
-    part, parts = map(int, given.part.split("/"))
+    part, parts = parse.part(given.part)
     judge_all(problems[part::parts], given.out, given.minutes, settings)
     summarize(rows_of(given.out), len(problems))
 

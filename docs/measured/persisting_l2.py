@@ -2,8 +2,8 @@
 
 `python docs/measured/persisting_l2.py` on an NVIDIA GPU. A child process sets aside L2 for lines
 that persist (CU_LIMIT_PERSISTING_L2_CACHE_SIZE), and reads a buffer under an access policy window
-of its stream, again and again. Before each read this process or the child reads three times the
-size of the L2. This process counts the bytes that the read takes from DRAM.
+of its stream, again and again. Before each read this process or the child reads at least
+three times the size of the L2. This process counts the bytes that the read takes from DRAM.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import ctypes
 import multiprocessing
 import statistics
 from multiprocessing.connection import Connection
+from typing import NamedTuple
 
 import torch
 
@@ -20,18 +21,28 @@ from gpuperf.judge.inside.witness import Witness
 from gpuperf.measure.device import open_device
 
 SIZE = 16 << 20  # bytes of the buffer
-READS = 8  # in one count
+READS = 8  # of each way, each counted by itself
 L2_BYTES = 128 << 20  # at least those of any L2
-# Whether lines persist, which process evicts usual lines, and which resets persisting ones.
+
+
+class Way(NamedTuple):
+    """Whether the child's lines persist, which process then evicts lines by reading much else, and
+    which one resets lines that persist: `child`, `other` (this process) or `nobody`."""
+
+    persists: bool
+    evicts: str = "nobody"
+    resets: str = "nobody"
+
+
 WAYS = (
-    (False, "nobody", "nobody"),
-    (True, "nobody", "nobody"),
-    (False, "child", "nobody"),
-    (True, "child", "nobody"),
-    (True, "child", "child"),
-    (False, "other", "nobody"),
-    (True, "other", "nobody"),
-    (True, "other", "other"),
+    Way(persists=False),
+    Way(persists=True),
+    Way(persists=False, evicts="child"),
+    Way(persists=True, evicts="child"),
+    Way(persists=True, evicts="child", resets="child"),
+    Way(persists=False, evicts="other"),
+    Way(persists=True, evicts="other"),
+    Way(persists=True, evicts="other", resets="other"),
 )
 LIMIT = 6  # CU_LIMIT_PERSISTING_L2_CACHE_SIZE
 ATTRIBUTE = 1  # CU_STREAM_ATTRIBUTE_ACCESS_POLICY_WINDOW

@@ -186,7 +186,7 @@ def judge_selftest(
         str,
         typer.Option(
             metavar="I/N",
-            help="Judge part I, from 0, of N: each on a GPU of its own, into one file of outcomes.",
+            help="Judge only part I (from 0) of N, so that N GPUs share the work and one file.",
         ),
     ] = "0/1",
 ) -> int:

@@ -27,7 +27,9 @@ UNEVEN = 0.1  # share of the time in kernels that only some calls run
 WORKED = 1.5  # times that recorded calls may work longer than timed calls take
 WORKED_S = 3e-4  # ... and seconds of a window
 MANY_L2 = 4.0  # sizes of the L2: a window of fewer bytes may find its inputs there
-MOST_READ = 1.5  # of the bytes of inputs of about an L2: more may be other bytes, or noise
+# Share of the bytes that must be read, where they are about as many as the L2 has: a larger share
+# may be of the submission's own memory, or noise.
+MOST_READ = 1.5
 READ, SKIPPED = 0.9, 0.5  # shares of the bytes that must be read: below, suspect; cheat
 LEAST_OPERATIONS = 0.1  # share of the cost's: Winograd's and Strassen's products need fewer
 COLLECTED, COLLECTED_S = 0.5, 1e-3  # share of the calls' time, and seconds, that copying may take

@@ -24,8 +24,7 @@ from gpuperf.run.forking import ForkServer
 
 # Answers of gigabytes, of several sizes, would leave holes in the memory of the device that fit no
 # other answer.
-UNBROKEN = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
-NOTHING: Mapping[str, str] = {}
+EXPANDABLE = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
 MEMORY_FILES = Path("/dev/shm")
 Seated = tuple[Seat, Path]  # a seat, and the folder of the files that it shares
 
@@ -46,7 +45,7 @@ class Starter:
 
     def answers(self) -> LocalConnection:
         """Start the answers' worker."""
-        return self._launch(ANSWERS, self.scratch, FromAnswers, UNBROKEN)
+        return self._launch(ANSWERS, self.scratch, FromAnswers, EXPANDABLE)
 
     def begin(self, side: Side, name: str) -> None:
         """Start the seat *name*, unless that has begun; `seat` returns it.
@@ -93,9 +92,9 @@ class Starter:
         self._begun.clear()
 
     def _launch(
-        self, module: str, folder: Path, messages: Any, more: Mapping[str, str] = NOTHING
+        self, module: str, folder: Path, messages: Any, more: Mapping[str, str] | None = None
     ) -> LocalConnection:
-        environment = {**worker_environment(str(folder), self.settings.may_use_gpu), **more}
+        environment = {**worker_environment(str(folder), self.settings.may_use_gpu), **(more or {})}
         return launch(module, str(folder), environment, messages, self.settings.debug, self.server)
 
 

@@ -24,7 +24,7 @@ from gpuperf.measure.counters.case import CaseCounter
 from gpuperf.measure.deviation import WrongResult
 from gpuperf.measure.device import Device
 from gpuperf.measure.energy import EnergyMeter
-from gpuperf.measure.error_origin import describe_error, describe_no_memory
+from gpuperf.measure.error_origin import describe_error, describe_no_memory, is_no_memory
 from gpuperf.measure.forecast import CALLS, Forecast
 from gpuperf.measure.inputs import bind_make, refill
 from gpuperf.measure.isolation import restored_tf32
@@ -124,7 +124,7 @@ class Bench:
             return self._failed(status, str(error), error.hint)
         except Exception as error:
             self.device.synchronize()  # raises when the context is lost: then the worker must end
-            if "can't allocate memory" in str(error):
+            if is_no_memory(error):
                 return self._failed("oom", describe_no_memory(error), SMALLER)
             return self._failed("error", *describe_error(error, workload, case.implementation))
         finally:

@@ -144,11 +144,13 @@ def tensors_held_by(call: Callable[..., Any]) -> dict[str, torch.Tensor]:
         defaults = {each.name: each.default for each in parameters}
         held = {**defaults, **held, **used.globals, **used.nonlocals}
     left = itertools.repeat(None, MOST_ITEMS)
-    found = {each: name for key, value in held.items() for name, each in _in(key, value, left)}
+    found = {
+        each: name for key, value in held.items() for name, each in _tensors_in(key, value, left)
+    }
     return {name: each for each, name in found.items()}  # each tensor once
 
 
-def _in(
+def _tensors_in(
     name: str, value: Any, left: Iterator[None], depth: int = DEEPEST
 ) -> Iterator[tuple[str, torch.Tensor]]:
     """Yield the dense tensors in *value*, each with an expression of it, where *name* is that of
@@ -163,7 +165,7 @@ def _in(
             some = [item for item, _ in zip(items, left, strict=False)]
         for key, each in some:
             shown = repr(key) if type(key) in (str, int) else "…"
-            yield from _in(f"{name}[{shown}]", each, left, depth - 1)
+            yield from _tensors_in(f"{name}[{shown}]", each, left, depth - 1)
 
 
 def has_several_gpus() -> bool:

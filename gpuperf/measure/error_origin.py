@@ -56,6 +56,14 @@ def place(error: BaseException) -> str:
     return f" ({_place(frames[-1])})" if frames else ""
 
 
+def is_no_memory(error: BaseException) -> bool:
+    """Return whether *error* says that no memory was left: torch's allocator of a CPU, and cuBLAS,
+    say so in words alone."""
+    if isinstance(error, torch.OutOfMemoryError | MemoryError):
+        return True
+    return any(words in str(error) for words in ("can't allocate memory", "STATUS_ALLOC_FAILED"))
+
+
 def describe_no_memory(error: BaseException) -> str:
     """Return which allocation failed, without the allocator's advice."""
     text = str(error)

@@ -21,6 +21,7 @@ from gpuperf.judge.inside.problem import Problem
 from gpuperf.judge.protocol import Contents
 from gpuperf.measure.checks import differ_much
 from gpuperf.measure.deviation import WrongResult
+from gpuperf.measure.error_origin import is_no_memory
 from gpuperf.measure.pieces import pairs
 
 WORST = 1e-2  # error of a reference, over the values' size, at which a kind of values is dropped
@@ -39,18 +40,10 @@ def kinds_of(problem: Problem, seed: int) -> tuple[tuple[str, ...], tuple[str, .
             if _allows(problem, Contents(0, seed, kind)):
                 kinds.append(kind)
         except Exception as error:
-            if _is_of_memory(error):
+            if is_no_memory(error):
                 crowded.append(kind)
             # Otherwise the task does not allow these values.
     return tuple(kinds), tuple(crowded)
-
-
-def _is_of_memory(error: Exception) -> bool:
-    """Return whether *error* says that no memory was left; torch's allocator of a CPU, and cuBLAS,
-    say so in words alone."""
-    if isinstance(error, torch.OutOfMemoryError | MemoryError):
-        return True
-    return any(words in str(error) for words in ("can't allocate memory", "STATUS_ALLOC_FAILED"))
 
 
 def _allows(problem: Problem, contents: Contents) -> bool:
@@ -149,7 +142,7 @@ class _Trial:
         try:
             return self.passes(self._own(mixed))
         except Exception as error:
-            if _is_of_memory(error):
+            if is_no_memory(error):
                 raise
             return False  # this mixture is no valid input
 

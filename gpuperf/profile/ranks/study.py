@@ -43,8 +43,8 @@ class RankRow:
 
     @property
     def worked_s(self) -> float | None:
-        """Return the most of the exposed seconds in which all ranks had come to a collective; None
-        if their waiting is unknown."""
+        """Return an upper bound of the exposed seconds in which all ranks had come to a collective;
+        None if their waiting is unknown."""
         if self.waiting_s is None or self.exposed_s is None:
             return None
         return max(0.0, min(self.exposed_s, (self.communication_s or 0.0) - self.waiting_s))
