@@ -125,8 +125,9 @@ def kernel_counters(
 def stretches(timeline: Timeline, windows: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     """Return when the device worked on the steps *windows*: (start, end) in nanoseconds.
 
-    A device may work on a step long after its launch. One stretch reaches from the first window to
-    the end of the last work; if other work ran between the steps, each step has its own stretch.
+    A device may work on a step long after its launch. One stretch reaches from the first window, or
+    from the end of work launched before it, to the end of the last work; if other work ran between
+    the steps, each step has its own stretch.
     """
     import numpy
 
@@ -142,8 +143,11 @@ def stretches(timeline: Timeline, windows: Sequence[tuple[int, int]]) -> list[tu
     inside = IntervalSet.of_windows(ordered).contains(launched)
     between = (launched >= first) & (launched < last) & ~inside
     if length[between].sum() <= APART * length[inside].sum():
-        ends = activities.end[rows[inside]]
-        return [(first, max(last, int(ends.max())) if len(ends) else last)]
+        if not inside.any():
+            return [(first, last)]
+        own, before = rows[inside], rows[launched < first]
+        late = min(int(activities.start[own].min()), int(activities.end[before].max(initial=first)))
+        return [(max(first, late), max(last, int(activities.end[own].max())))]
     separate = []
     for begin, end in ordered:
         own = rows[(launched >= begin) & (launched < end)]

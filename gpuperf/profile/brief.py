@@ -30,6 +30,7 @@ from gpuperf.profile.summary import (
 from gpuperf.profile.table import (
     above_roof,
     gain_cells,
+    hidden_time,
     kernels_table,
     no_finding,
     no_roof,
@@ -231,6 +232,7 @@ def _hidden(profile: Profile, by: str, rows: int) -> str:
 def _doubtful_times(profile: Profile, by: str) -> Iterator[str]:
     for sentence in scales_of(profile):
         yield sentence.partition(":")[0] + ": -v says why"
+    yield from hidden_time(profile)
 
 
 def _graphs_note(profile: Profile) -> Iterator[str]:

@@ -17,6 +17,7 @@ from gpuperf.model.collective import Collective, Message, collective_name
 from gpuperf.model.kernelname import kind_of
 from gpuperf.model.timeline import KERNEL, KINDS, Timeline
 from gpuperf.profile.attribution import SUBCLASS, WRAPPER, call_stacks
+from gpuperf.profile.average import stretches
 from gpuperf.profile.cost.communication import SPACES
 from gpuperf.profile.groups import NODE
 from gpuperf.profile.intervals import IntervalSet
@@ -74,7 +75,8 @@ def communication_of(
     every = [one for step in steps for one in step]
     if not every:
         return Communication()
-    busy = IntervalSet.of_windows(windows if not timeline.active_devices else _reach(windows, ran))
+    on_device = bool(timeline.active_devices)
+    busy = IntervalSet.of_windows(stretches(timeline, windows) if on_device else windows)
     whole = _union(every)
     count = SECOND * len(windows)
     seconds = {
@@ -84,13 +86,6 @@ def communication_of(
     }
     alike = dict.fromkeys((one.message, one.kernel) for one in every)
     return Communication(tuple(_collective(key, steps, compute) for key in alike), seconds)
-
-
-def _reach(windows: Sequence[StepWindow], ran: Sequence[_Ran]) -> list[StepWindow]:
-    """Return one window of all steps, up to the end of the last collective: a device works on a
-    step after its launch."""
-    last = max((one.end for one in ran), default=0)
-    return [(min(windows)[0], max(max(windows)[1], last))]
 
 
 def _collective(

@@ -190,7 +190,7 @@ def _notes(profile: Profile, roofless: bool, most_rows: int) -> list[str]:
         share = sum(hidden)
         notes.append(f"{len(hidden)} operators more, {share * 100:.1f} %: --format csv has all")
     notes.append("FLOPs, bytes and times are those of all calls in a step")
-    notes += scales_of(profile)
+    notes += [*scales_of(profile), *hidden_time(profile)]
     if roofless and no_roof(profile):
         notes.append("of roof: no roof of this device is known; `gpuperf calibrate` measures them")
     notes += above_roof(profile, most_rows)
@@ -241,6 +241,18 @@ def scales_of(profile: Profile) -> list[str]:
         why = "a profiler delays the hosts of other ranks, for which this rank waits in them"
         notes.append(_scaled("collectives", scales.collectives, why))
     return notes
+
+
+def hidden_time(profile: Profile) -> list[str]:
+    """Return a sentence on the time of collectives that compute hides: shares add to over 100 %."""
+    linked_s = sum(row.seconds for row in profile.operators if row.part == "communication")
+    exposed_s = profile.parts.get("communication", 0.0)
+    if not profile.cuda or linked_s - exposed_s <= DRAWN_OUT * profile.step_s:
+        return []
+    all_of, exposed = format_time(linked_s), format_time(exposed_s) if exposed_s else "none"
+    return [
+        f"of {all_of} in collectives {exposed} is exposed: shares also count what compute hides"
+    ]
 
 
 def _scaled(what: str, scale: float, why: str) -> str:

@@ -125,6 +125,15 @@ def test_no_product_of_a_real_profile_is_above_its_roof() -> None:
         assert (linked in text) == (name == "h100x2-profile-ddp-on")
 
 
+def test_a_profile_says_how_much_of_its_collectives_compute_hides() -> None:
+    run = read_run(run_file("h100x2-profile-ddp-on"))
+    for verbose in (False, True):
+        text = render_profile(run, "table", verbose=verbose, screen=Screen(200))
+        assert "of 9.181 ms in collectives 1.152 ms is exposed" in text
+    text = render_profile(read_run(run_file("h200-profile-sdpa")), "table")
+    assert "in collectives" not in text
+
+
 def test_a_caveat_of_several_messages_takes_one_line() -> None:
     alike = (
         Caveat("incomplete", "trace: it was cut"),

@@ -16,6 +16,7 @@ from gpuperf.model.program import ObservedCall, PassResult, Wait
 from gpuperf.model.record import Kernel, Record
 from gpuperf.model.timeline import Timeline
 from gpuperf.profile.average import kernel_counters, stretches
+from gpuperf.profile.devicetime import device_time
 from gpuperf.profile.passes import RegionPasses
 from gpuperf.profile.records import _counters, region_records
 from gpuperf.profile.trace.kineto import read_trace
@@ -231,6 +232,33 @@ def test_the_device_is_busy_where_it_works_and_not_where_the_host_marks(tmp_path
     timeline = read_trace(made.write(tmp_path / "ahead.json"))
     windows = marked(timeline, "step")
     assert [(a // US, b // US) for a, b in stretches(timeline, windows)] == [(0, 279)]
+
+
+def test_work_of_an_earlier_step_is_none_of_the_first(tmp_path: Path) -> None:
+    """The device ends the step before at 90 µs; it was launched before the first window."""
+    made = Trace()
+    made.launch("ncclDevKernel_AllReduce_Sum", 0, 10 * US, 90 * US)
+    for i in range(STEPS):
+        at, device = 5 + i * 10, 100 + i * 60
+        made.mark("gpuperf:step", at * US, (at + 8) * US)
+        made.launch("gemm", (at + 3) * US, device * US, (device + 60) * US)
+    timeline = read_trace(made.write(tmp_path / "late.json"))
+    windows = marked(timeline, "step")
+    (stretch,) = stretches(timeline, windows)
+    assert (stretch[0] // US, stretch[1] // US) == (90, 280)
+    assert device_time(timeline, stretch).busy_s * 1e6 == pytest.approx(180)
+
+
+def test_work_beside_the_first_step_does_not_shorten_it(tmp_path: Path) -> None:
+    made = Trace()
+    made.launch("other_stream", 0, 10 * US, 900 * US)
+    for i in range(STEPS):
+        at, device = 5 + i * 10, 100 + i * 60
+        made.mark("gpuperf:step", at * US, (at + 8) * US)
+        made.launch("gemm", (at + 3) * US, device * US, (device + 60) * US)
+    timeline = read_trace(made.write(tmp_path / "beside.json"))
+    (stretch,) = stretches(timeline, marked(timeline, "step"))
+    assert (stretch[0] // US, stretch[1] // US) == (100, 280)
 
 
 def test_work_between_the_steps_is_none_of_theirs(tmp_path: Path) -> None:
