@@ -64,8 +64,8 @@ class SelfTest:
             self.able = [s for s in self.samples if s.runs_on(self._device != "cpu")]
             outcomes = self._usable()
             done = {outcome.name for outcome in outcomes}
-            number, parts = self.part  # of all groups, whatever other parts have judged already
-            for group in _groups(self.able)[number::parts]:
+            # Of all groups, whatever other parts have judged already.
+            for group in share_of(_groups(self.able), *self.part):
                 left = [sample for sample in group if sample.name not in done]
                 if left and time.monotonic() < self._ends:
                     outcomes += self._judge_group(left, server)
@@ -162,6 +162,20 @@ def _groups(samples: Sequence[Sample]) -> list[list[Sample]]:
         by.setdefault((family, sample.task, sample.variant == "compiled"), []).append(sample)
     order = sorted(by, key=lambda key: (key[2], key[0] != "", key[0], key[1]))
     return [by[key] for key in order]
+
+
+def share_of(groups: Sequence[Sequence[Sample]], number: int, parts: int) -> list[Sequence[Sample]]:
+    """Return part *number* of *parts* of *groups*, in their order; each has about as many samples.
+
+    A group starts three processes of its own, which takes about as long as one sample.
+    """
+    loads, own = [0] * parts, []
+    for index in sorted(range(len(groups)), key=lambda index: -len(groups[index])):
+        least = loads.index(min(loads))
+        loads[least] += len(groups[index]) + 1
+        if least == number:
+            own.append(index)
+    return [groups[index] for index in sorted(own)]
 
 
 def rates_table(outcomes: Sequence[Outcome], skipped: int, left: int = 0) -> Table:

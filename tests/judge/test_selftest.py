@@ -13,7 +13,7 @@ from command_line import CommandLine, assert_refused
 import gpuperf
 from gpuperf.judge.corpus import Sample, read_corpus
 from gpuperf.judge.outcomes import Basis, KeptOutcomes, Outcome
-from gpuperf.judge.selftest import SelfTest
+from gpuperf.judge.selftest import SelfTest, share_of
 from gpuperf.judge.settings import Settings
 from gpuperf.model.codec import encode
 from gpuperf.run.forking import may_have_gpu
@@ -206,6 +206,16 @@ def test_parts_judge_each_sample_once(corpus: Path, monkeypatch: pytest.MonkeyPa
         test.run()
     assert sorted(judged) == sorted(["on_any", "on_cpu", *(f"of_{name}" for name in "abcdef")])
     assert len(sitting(corpus, kept).run()) == len(judged)
+
+
+def test_parts_have_about_as_many_samples_each(corpus: Path) -> None:
+    sample = read_corpus(corpus)[0]
+    sizes = [58, 24, 19, 18, 7, 7, *[4] * 40, *[1] * 50]
+    groups = [[sample] * size for size in sizes]
+    shares = [share_of(groups, number, 4) for number in range(4)]
+    counts = [sum(len(group) + 1 for group in share) for share in shares]
+    assert sum(counts) == sum(sizes) + len(sizes)
+    assert max(counts) - min(counts) <= 2
 
 
 def test_a_name_that_no_submission_has_is_refused(corpus: Path) -> None:
