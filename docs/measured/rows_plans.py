@@ -3,7 +3,8 @@
 `python docs/measured/rows_plans.py` runs on a Hopper GPU, mostly to compile. For norms and softmax
 of 128 Mi elements in bf16 it prints the TB/s of the fastest tiling beside a copy and torch.compile,
 then the same of cross-entropy, and last the lines of the table CHOSEN. `--lengths 4096,16384` tries
-rows of these lengths only. A tiling that the GPU cannot launch is left out.
+rows of these lengths only, `--only layernorm --mode fwd` one kernel. A tiling that the GPU cannot
+launch is left out.
 """
 
 import argparse
@@ -53,7 +54,7 @@ def norm_candidates(inputs: Mapping[str, Any], mode: str) -> Iterator[Candidate]
     """Yield the tilings of a norm, each with the function that makes its call."""
     n, result = inputs["x"].shape[1], norms_triton.empty_result(inputs)
     if mode == "fwd":
-        for tiling in tilings(n, 2, 1 + ("residual" in inputs)):
+        for tiling in norms_triton.forward_tilings(n, 2, 1 + ("residual" in inputs)):
             yield tiling, partial(norms_triton.forward_call, inputs, result, tiling, False)
         return
     norms_triton.forward_call(inputs, result, tiling_of(1, 16, 0, 0, 1, 0))()
@@ -103,15 +104,19 @@ def main() -> None:
     """Print the rates in TB/s, then the lines of CHOSEN."""
     parser = argparse.ArgumentParser(description="Time the tilings of the kernels of rows.")
     parser.add_argument("--lengths", default=LENGTHS, help="elements of a row")
-    lengths = [int(word) for word in parser.parse_args().lengths.split(",")]
+    parser.add_argument("--only", default="", help="kernels of this name, such as layernorm")
+    parser.add_argument("--mode", default="fwd,bwd", help="forward, backward or both")
+    given = parser.parse_args()
+    lengths, modes = [int(word) for word in given.lengths.split(",")], given.mode.split(",")
     if not torch.cuda.is_available() or torch.cuda.get_device_capability()[0] != 9:
         raise SystemExit("rows_plans.py needs a Hopper GPU, such as an H100.")
     x, y = make(ELEMENTS, "bf16"), make(ELEMENTS, "bf16")
     copy_s = time_candidate(lambda: y.copy_(x))
     print(f"{torch.cuda.get_device_name()}: copy {4 * ELEMENTS / copy_s / 1e12:.2f} TB/s")
-    every = [(*kernel, n, mode) for kernel in KERNELS for n in lengths for mode in ("fwd", "bwd")]
+    kernels = [kernel for kernel in KERNELS if given.only in ("", kernel[0])]
+    every = [(*kernel, n, mode) for kernel in kernels for n in lengths for mode in modes]
     lines = [try_rows(*each) for each in every]
-    for m, v in LOGITS:
+    for m, v in LOGITS if not given.only else ():
         try_logits(m, v)
     print(*lines, sep="\n")
 

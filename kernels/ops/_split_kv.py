@@ -4,8 +4,9 @@ One token of each sequence gives as many programs as there are heads of keys, to
 all of memory at a time. So each sequence's keys are divided into splits (Flash-Decoding): a program
 computes the softmax over the keys of one split for all query heads that share them. The splits are
 combined, weighted by their sums of exponentials, by a second kernel or, if the tile says JOINED, by
-the last program of each sequence, which saves the start of a kernel but has less parallelism. With
-one split, each program writes the result itself.
+the last program of each sequence, which saves the start of a kernel but has less parallelism. From
+Hopper on the second kernel starts while the first one runs, and waits for its end on the device.
+With one split, each program writes the result itself.
 
 q is (batch, heads, queries, d): the queries that share a head of keys are `rows` rows in a row.
 Query i attends to the keys j ≤ i + kv − queries. The cache is described in `_cache.py`.
@@ -26,7 +27,8 @@ PROGRAMS_PER_SM = 2  # of the first kernel, that run at a time
 LEAST_KEYS = 128  # of a split: fewer cost more in the second kernel than they gain in the first
 MOST_SPLITS = 256
 NEARLY_BEST = 0.85  # of the best share of busy SMs, that of FlashAttention's heuristic
-AT_ONCE = 32  # rows of splits that a program which combines them loads at once
+AT_ONCE = 32  # rows of splits that the last program of a sequence loads at once
+MOST_LOADED = 8192  # elements of splits that a program of the second kernel loads at once
 HOST_SMS = 4  # assumed where Triton's interpreter runs on a CPU
 
 # Tiles to tune among: the keys of a block, warps, stages.
@@ -137,12 +139,15 @@ def split_kernel(
     JOINED: tl.constexpr,
     R: tl.constexpr,
     STEP: tl.constexpr,
+    OVERLAP: tl.constexpr,
 ):
     """Compute the softmax of rows over `chunk` keys; store it, and its log-sum-exp in base 2.
 
     If JOINED, the last program of a sequence combines its splits into o, and sets the count of
-    programs that have arrived to 0 for the next call.
+    programs that have arrived to 0 for the next call. With OVERLAP the next kernel may start early.
     """
+    if OVERLAP:
+        tl.extra.cuda.gdc_launch_dependents()
     bh, split = tl.program_id(0), tl.program_id(1)
     b, h = bh // heads, bh % heads
     r, d = tl.arange(0, ROWS), tl.arange(0, D)
@@ -176,12 +181,25 @@ def split_kernel(
 
 @jit
 def combine_kernel(
-    parts, norms, o, rows, splits, D: tl.constexpr, SPLITS: tl.constexpr, STEP: tl.constexpr
+    parts,
+    norms,
+    o,
+    rows,
+    splits,
+    D: tl.constexpr,
+    SPLITS: tl.constexpr,
+    STEP: tl.constexpr,
+    OVERLAP: tl.constexpr,
 ):
-    """Add the splits of one row, STEP at a time, each weighted by its sum of exponentials."""
+    """Add the splits of one row, STEP at a time, each weighted by its sum of exponentials.
+
+    With OVERLAP it starts while the first kernel runs, whose end it waits for.
+    """
     row, d = tl.program_id(0).to(tl.int64), tl.arange(0, D)
     first = row // rows * splits * rows + row % rows
     every = tl.arange(0, SPLITS)
+    if OVERLAP:
+        tl.extra.cuda.gdc_wait()
     most = tl.max(tl.load(norms + first + every * rows, every < splits, float("-inf")), 0)
     total, acc = 0.0, tl.zeros((D,), tl.float32)
     for start in range(0, splits, STEP):
@@ -199,6 +217,15 @@ def sm_count(tensor: torch.Tensor) -> int:
     if tensor.device.type != "cuda":
         return HOST_SMS
     return int(torch.cuda.get_device_properties(tensor.device).multi_processor_count)
+
+
+def overlaps(tensor: torch.Tensor) -> bool:
+    """Return whether a kernel can start on the device of *tensor* while the one before it runs
+    (programmatic dependent launch: compute capability 9.0, and a Triton that offers it)."""
+    if tensor.device.type != "cuda" or torch.version.hip is not None:
+        return False
+    offered = hasattr(tl.extra.cuda, "gdc_wait")
+    return offered and torch.cuda.get_device_capability(tensor.device)[0] >= 9
 
 
 def choose_splits(sequences: int, keys: int, sms: int) -> int:
@@ -248,18 +275,21 @@ def decode_split(
         "PRECISION": "ieee" if q.dtype == torch.float32 else "tf32",
         **tile,
     }
+    two = splits > 1 and not tile["JOINED"]
+    early = two and overlaps(q)
     pages = 1 if table is None else table.shape[1]
     scalars = (LOG2_E * d**-0.5, kv, queries, rows, chunk, kv_heads, pages)
     blocks = q if table is None else table  # any address does where no table is read
     power = triton.next_power_of_2(splits)
+    adding = {"D": d, "SPLITS": power, "STEP": min(MOST_LOADED // d, power), "OVERLAP": early}
+    if early:
+        adding["launch_pdl"] = True
 
     def call() -> torch.Tensor:
         tensors = q, k, v, blocks, parts, norms, o, arrived
-        split_kernel[(sequences, splits)](*tensors, *scalars, **fixed)
-        if splits > 1 and not tile["JOINED"]:
-            combine_kernel[(sequences * rows,)](
-                parts, norms, o, rows, splits, D=d, SPLITS=power, STEP=min(16, power)
-            )
+        split_kernel[(sequences, splits)](*tensors, *scalars, **fixed, OVERLAP=early)
+        if two:
+            combine_kernel[(sequences * rows,)](parts, norms, o, rows, splits, **adding)
         return o
 
     return call

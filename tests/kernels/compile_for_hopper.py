@@ -181,13 +181,18 @@ def decode() -> None:
     for d, page, tile in ((128, 16, split_kv.TILES[5]), (256, 0, split_kv.TILES[0])):
         constants = {"D": d, "PAGE": page, "ROWS": 16, "BN": tile["BN"], "R": 4, "STEP": 8}
         constants |= {"ALONE": False, "PRECISION": "tf32", "JOINED": tile["JOINED"]}
+        constants["OVERLAP"] = not tile["JOINED"]
         options = {name: tile[name] for name in ("num_warps", "num_stages")}
         made = compiled(kernel, kinds, constants, (*pointers, "kv", "chunk"), **options)
         assert made.metadata.shared <= SHARED_BYTES, (d, tile)
         assert "cp.async.cg.shared.global" in made.asm["ptx"]
         assert bool(tile["JOINED"]) == ("atom.global.gpu.acq_rel.add" in made.asm["ptx"])
+        assert constants["OVERLAP"] == ("griddepcontrol.launch_dependents" in made.asm["ptx"])
     pointers = {"parts": "*fp32", "norms": "*fp32", "o": "*bf16", "rows": "i32", "splits": "i32"}
-    compiled(split_kv.combine_kernel, pointers, {"D": 128, "SPLITS": 32, "STEP": 16})
+    constants = {"D": 128, "SPLITS": 32, "STEP": 32, "OVERLAP": True}
+    made = compiled(split_kv.combine_kernel, pointers, constants, launch_pdl=True)
+    waits, loads = (made.asm["ptx"].find(part) for part in ("griddepcontrol.wait", "ld.global"))
+    assert 0 < waits < loads
     tensors = dict.fromkeys(("k", "v", "new_k", "new_v"), "*bf16") | {"places": "*i32"}
     tensors |= dict.fromkeys(("n", "tokens", "kv_heads", "size"), "i32")
     compiled(append_kernel, tensors, {"D": 128, "PAGED": True, "BLOCK": 1024})
@@ -264,15 +269,14 @@ def rows_of_16k() -> None:
         again = re.search(r"begin inline asm\s+xor.b32", made.asm["ptx"])
         assert bool(again) == bool(tiling["again"]), kernel
         assert made.metadata.shared * tiling["per_sm"] <= SHARED_BYTES, (kernel, tiling)
-    kinds = {
-        name: (vectors | scalars).get(name, "*bf16") for name in norms.norm_means_kernel.arg_names
-    }
-    compiled(
-        norms.norm_means_kernel,
-        {n: k for n, k in kinds.items() if n.islower()},
-        {"CENTRED": True, "BLOCK": norms.STREAMED},
-        num_warps=16,
-    )
+    pieces = {"BLOCK": 8 * norms.IN_PIECES, "STAGES": 3, **dict.fromkeys(("ADDED", "KEPT"), True)}
+    for kernel, constants, warps in (
+        (norms.norm_means_kernel, {"BLOCK": norms.STREAMED}, 16),
+        (norms.norm_streamed_kernel, pieces, 8),
+    ):
+        names = [name for name in kernel.arg_names if name.islower()]
+        kinds = {name: (vectors | scalars).get(name, "*bf16") for name in names}
+        compiled(kernel, kinds, {"CENTRED": True, **constants}, num_warps=warps)
     compiled(
         norms.norm_sums_kernel,
         {"sums": "*fp32", "totals": "*bf16", "count": "i32", "n": "i32"},

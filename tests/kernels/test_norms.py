@@ -162,7 +162,9 @@ def test_every_tiling_is_right(
         for ours, theirs in zip(got, exact, strict=True):
             torch.testing.assert_close(ours.double(), theirs, rtol=2e-4, atol=2e-4)
 
-    forward = distinct(m, [*rows.tilings(n), *rows.tilings(rows.WIDE_ROW)])
+    monkeypatch.setattr(kernels, "IN_PIECES", 64)  # so that rows of some hundred have pieces
+    wide = kernels.forward_tilings(rows.WIDE_ROW, 4, 1)
+    forward = distinct(m, [*rows.tilings(n), *wide])
     backward = distinct(m, kernels.backward_tilings(n))
     backward += distinct(m, [t for t in kernels.backward_tilings(rows.WIDE_ROW) if t["split"]])
     assert forward
