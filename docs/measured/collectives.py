@@ -37,7 +37,7 @@ from gpuperf.run.store import read_run
 SIZES = (2**10, 2**16, 2**20, 2**24, 2**28, 2**30)
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 PROFILED, LOOPED, WARM = 10, 20, 5
-SMALL = 2**16  # bytes up to which kernels are recorded: a session takes a second
+SMALL = 2**16  # bytes up to which kernels are recorded
 GRAPH_S, MOST_CALLS = 2e-3, 200  # a graph is so long that the skew of the ranks is small against it
 # µs of nccl-tests; all-reduce of 64 MiB on two H100: 245 µs.
 PUBLISHED = {
@@ -84,6 +84,14 @@ def call_of(asked: Asked, rank: int, world: int) -> Call:
     return calls[op]
 
 
+def warm(asked: Asked, rank: int, world: int) -> Call:
+    """Return the call that *asked* names, after some calls."""
+    call = call_of(asked, rank, world)
+    for _ in range(WARM):
+        call()
+    return call
+
+
 def shift(x: torch.Tensor, y: torch.Tensor, rank: int, world: int) -> None:
     """Send x to the next rank, and receive y from the one before."""
     send = dist.P2POp(dist.isend, x, (rank + 1) % world)
@@ -119,19 +127,28 @@ def graph_s(call: Call, call_s: float) -> float:
     return statistics.median(between_events(graph.replay) / count for _ in range(5))
 
 
-def profiled(call: Call) -> list[float]:
-    """Return the durations of NCCL's kernel in calls of *call*; empty if some are lost."""
+def profiled(calls: Sequence[Call]) -> list[list[float]]:
+    """Return the durations of NCCL's kernels in calls of each of *calls*; empty if some are lost.
+
+    A session takes seconds, so that one has all of them, each behind a kernel that waits.
+    """
     from torch.profiler import ProfilerActivity, profile
 
-    with profile(activities=[ProfilerActivity.CUDA]) as profiler:
-        for _ in range(PROFILED):
-            dist.all_reduce(torch.zeros(1))
-            call()
-            torch.cuda.synchronize()
-    kernels = [e for e in profiler.events() if e.name.startswith("nccl") and "Kernel" in e.name]
-    kernels.sort(key=lambda event: event.time_range.start)
-    times = [event.time_range.elapsed_us() * 1e-6 for event in kernels]
-    return times if len(times) == PROFILED else []
+    with profile(activities=[ProfilerActivity.CUDA], acc_events=True) as profiler:
+        for call in calls:
+            torch.cuda._sleep(1)
+            for _ in range(PROFILED):
+                dist.all_reduce(torch.zeros(1))
+                call()
+                torch.cuda.synchronize()
+    times: list[list[float]] = []
+    for event in sorted(profiler.events(), key=lambda event: event.time_range.start):
+        if "spin_kernel" in event.name:
+            times.append([])
+        elif event.name.startswith("nccl") and "Kernel" in event.name:
+            times[-1].append(event.time_range.elapsed_us() * 1e-6)
+    assert len(times) == len(calls), "a kernel that waits is lost"
+    return [own if len(own) == PROFILED else [] for own in times]
 
 
 def witness(folder: Path, rank: int, world: int) -> None:
@@ -145,14 +162,14 @@ def witness(folder: Path, rank: int, world: int) -> None:
         world_size=world,
         device_id=torch.device("cuda", rank),
     )
-    found = []
-    for asked in json.loads((folder / "cases.json").read_text()):
-        call = call_of(asked, rank, world)
-        for _ in range(WARM):
-            call()
+    cases, found = json.loads((folder / "cases.json").read_text()), []
+    small = [tuple(asked) for asked in cases if asked[1] <= SMALL]
+    kernels = dict(zip(small, profiled([warm(asked, rank, world) for asked in small]), strict=True))
+    for asked in cases:
+        call = warm(asked, rank, world)
         loop_s = min(between_events(repeated(call, LOOPED)) / LOOPED for _ in range(3))
-        kernels = profiled(call) if asked[1] <= SMALL else []
-        found.append({"loop": loop_s, "graph": graph_s(call, loop_s), "kernel": kernels})
+        own = kernels.get(tuple(asked), [])
+        found.append({"loop": loop_s, "graph": graph_s(call, loop_s), "kernel": own})
         del call
         torch.cuda.empty_cache()
     (folder / f"found-{rank}.json").write_text(json.dumps(found))

@@ -280,7 +280,7 @@ def forward_call(
     m, n = x.shape
     bias, residual = inputs.get("bias", weight), inputs.get("residual", x)
     y, *others = result
-    constants = {"CENTRED": centred, "ADDED": "residual" in inputs, "KEPT": kept}
+    constants: dict[str, Any] = {"CENTRED": centred, "ADDED": "residual" in inputs, "KEPT": kept}
     tensors = (x, residual, weight, bias, y, *others)
     if not tiling["rows"]:
         warps, stages = tiling["warps"], tiling["stages"]
