@@ -118,8 +118,13 @@ def repeated(call: Call, count: int) -> Call:
 
 
 def graph_s(call: Call, call_s: float) -> float:
-    """Return the seconds of a call in a CUDA graph of many, the median of five replays."""
-    count = max(4, min(MOST_CALLS, int(GRAPH_S / call_s)))
+    """Return the seconds of a call in a CUDA graph of many, the median of five replays.
+
+    All ranks agree on how many: if one had a call more, it would wait for the others for ever.
+    """
+    slowest_s = torch.tensor(call_s, dtype=torch.float64)
+    dist.all_reduce(slowest_s, dist.ReduceOp.MAX)
+    count = max(4, min(MOST_CALLS, int(GRAPH_S / slowest_s.item())))
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph, capture_error_mode="thread_local"):
         repeated(call, count)()

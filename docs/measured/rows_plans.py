@@ -21,6 +21,7 @@ from gpuperf import Point
 from gpuperf.jit import time_candidate
 
 ELEMENTS = 128 << 20
+NEXT = 6  # the tilings that are printed of each kernel
 LENGTHS = "1024,2048,4096,8192,16384,32768,65536"
 KERNELS = (  # the name in CHOSEN, the workload, and whether a residual is added
     ("layernorm", norms.LAYERNORM, "off"),
@@ -62,15 +63,15 @@ def norm_candidates(inputs: Mapping[str, Any], mode: str) -> Iterator[Candidate]
         yield tiling, partial(norms_triton.backward_call, inputs, result, tiling)
 
 
-def fastest(candidates: Iterable[Candidate]) -> tuple[float, tuple[int, ...]]:
-    """Return the least seconds and the values of the tiling that takes them."""
-    best: tuple[float, tuple[int, ...]] = (float("inf"), ())
+def timed(candidates: Iterable[Candidate]) -> list[tuple[float, tuple[int, ...]]]:
+    """Return the seconds and the values of the tilings that run, the fastest first."""
+    times: list[tuple[float, tuple[int, ...]]] = []
     for tiling, build in candidates:
         try:
-            best = min(best, (time_candidate(build()), tuple(tiling.values())))
+            times.append((time_candidate(build()), tuple(tiling.values())))
         except Exception:  # too much shared memory, too many registers
             torch.cuda.synchronize()  # raises if the GPU is in a bad state
-    return best
+    return sorted(times) or [(float("inf"), ())]
 
 
 def try_rows(name: str, workload: Any, residual: str, n: int, mode: str) -> str:
@@ -79,12 +80,14 @@ def try_rows(name: str, workload: Any, residual: str, n: int, mode: str) -> str:
     point = Point(axes)
     inputs, size = workload.inputs(point, make), workload.cost(point).dram_bytes
     candidates = softmax_candidates if name == "softmax" else norm_candidates
-    time_s, values = fastest(candidates(inputs, mode))
+    times = timed(candidates(inputs, mode))
+    time_s, values = times[0]
     build = {one.name: one.build for one in workload.implementations}["compile"]
-    compiled_s, _ = fastest([({}, lambda: build(inputs, point, {}))])
+    compiled_s, _ = timed([({}, lambda: build(inputs, point, {}))])[0]
     key = name + "_backward" * (mode == "bwd")
     rates = f"{size / time_s / 1e12:.2f} compile {size / compiled_s / 1e12:.2f}"
-    print(f"{key:22} {n:6} {rates} {values}", flush=True)
+    others = " ".join(f"{size / each_s / 1e12:.2f} {each}" for each_s, each in times[1:NEXT])
+    print(f"{key:22} {n:6} {rates} {values}; next {others}", flush=True)
     return f'    ("{key}", {n}, 2): {values},' if values else f"    # {key} {n}: no tiling ran"
 
 
@@ -96,7 +99,8 @@ def try_logits(m: int, v: int) -> None:
         ("cross_entropy", cross_entropy.losses_call, 1),
         ("cross_entropy_backward", cross_entropy.gradient_call, 2),
     ):
-        time_s, values = fastest((t, partial(call, inputs, lse, t)) for t in cross_entropy.TILINGS)
+        times = timed((t, partial(call, inputs, lse, t)) for t in cross_entropy.TILINGS)
+        time_s, values = times[0]
         print(f"{name:22} {m}x{v} {2 * passes * m * v / time_s / 1e12:.2f} {values}", flush=True)
 
 

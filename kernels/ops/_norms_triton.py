@@ -121,7 +121,7 @@ def norm_streamed_kernel(
         value = here.to(tl.float32)
         if CENTRED:
             step = value - middle
-            middle += tl.where(inside, step / (start // BLOCK + 1), 0.0)
+            middle += tl.where(inside, step * (1.0 / (start // BLOCK + 1)), 0.0)
             spread += tl.where(inside, step * (value - middle), 0.0)
         else:
             spread += value * value
