@@ -255,10 +255,10 @@ LINEAR_CROSS_ENTROPY = Workload(
     ),
     narrow=narrow,
     terms=lambda point: max(point.m, point.v, point.k),
-    # A stored logit of up to 16 is off by half a unit of 16, so that its share of the row is off by 8
-    # roundings. If that share is nearly all of a row, elements of dx are off by 8 roundings of an
-    # element of W, of which the largest of some 10^8 is 5.6 times the size of the row: 45 roundings,
-    # where a tolerance is 4 times those declared. (Eager's dx was off by 24.4, at v 128 Ki.)
+    # A stored logit of up to 16 is off by half a unit of 16, its share of the row by 8 roundings.
+    # Where that share is nearly all of a row, elements of dx are off by 8 roundings of one of W,
+    # of which the largest of some 10^8 is 5.6 times the size of the row: by 45 roundings, and a
+    # tolerance is 4 times those declared. (Eager's dx was off by 24.4 with v 128 Ki.)
     roundings=lambda point: 11,
     prepared=lambda point: (*NAMES, "targets") if point.mode == "bwd" else (),
 )
