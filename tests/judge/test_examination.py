@@ -10,12 +10,15 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from gpuperf.judge.inside.comparison import _moved, answer_of, compare
+from gpuperf.judge.inside import answers
+from gpuperf.judge.inside.answers import Answers
+from gpuperf.judge.inside.comparison import _moved, allowed_of, answer_of, compare, own_tolerance
 from gpuperf.judge.inside.contents import copies_of
 from gpuperf.judge.inside.examine import kinds_of, unfair_ways
 from gpuperf.judge.inside.first_calls import first_calls, operations_of, rounds_to_tf32
 from gpuperf.judge.inside.layout import take_apart
 from gpuperf.judge.inside.problem import Problem
+from gpuperf.judge.protocol import Contents
 from gpuperf.measure import pieces
 from gpuperf.measure.deviation import WrongResult
 
@@ -240,3 +243,54 @@ def test_no_task_is_fair_as_memory_runs_out(error: Exception) -> None:
 
     with pytest.raises(type(error)):
         list(unfair_ways(Problem(two, call), ("nominal",), 1))
+
+
+def rounds(x: torch.Tensor) -> torch.Tensor:
+    return torch.sin(1000 * x)
+
+
+def refuses(*_: object) -> torch.Tensor:
+    raise AssertionError("the answer in float64 is not needed")
+
+
+def test_the_references_own_large_result_needs_no_answer_in_float64(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pieces, "PIECE", COUNT - 1)
+    problem, (x,) = Problem(make, rounds, refuses), make(1)
+    assert own_tolerance(problem, [x], [rounds(x)]) == allowed_of(torch.float32)
+    assert own_tolerance(problem, [x], [rounds(x).double()]) is None
+    assert own_tolerance(problem, [x], [rounds(x)[None]]) is None
+    off = rounds(x)
+    off[-1] = torch.nextafter(off[-1], torch.tensor(2.0))
+    assert own_tolerance(problem, [x], [off]) is None
+    x[0] = torch.nan
+    assert own_tolerance(problem, [x], [rounds(x)]) is None
+    judged = replace(problem, check=lambda arguments, outputs: "the task has a check of its own")
+    assert own_tolerance(judged, make(1), [rounds(make(1)[0])]) is None
+    monkeypatch.setattr(pieces, "PIECE", COUNT)
+    assert own_tolerance(problem, make(1), [rounds(make(1)[0])]) is None
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_results_are_compared_with_float64_from_the_first_that_is_not_the_references(
+    own: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pieces, "PIECE", COUNT - 1)
+    worker, computed = Answers(), []
+
+    def exact(x: torch.Tensor) -> torch.Tensor:
+        computed.append(len(x))
+        return rounds(x)
+
+    worker._problem, worker._memory = Problem(make, rounds, exact), torch.empty(0)
+    monkeypatch.setattr(Answers, "_changed", lambda self, slot, tensors, side: "")
+    worker._held = {slot: Contents(slot, slot + 1, "nominal") for slot in range(2)}
+    for slot, seed in ((0, 1), (1, 2)):
+        result = rounds(make(seed)[0]) * (1 if own else 1 + 2**-23)
+        monkeypatch.setattr(answers, "view_of", lambda memory, spec, at, it=result: it)
+        audit = worker._audit(slot, (None,), 0)  # type: ignore[arg-type]
+        assert not audit.reason
+        assert audit.tolerance > 0
+    assert len(computed) == (0 if own else 2)
+    assert worker._differs is not own

@@ -16,7 +16,7 @@ import torch
 
 from gpuperf.errors import CannotMeasure
 from gpuperf.judge.evidence import Audit
-from gpuperf.judge.inside.comparison import answer_of, compare
+from gpuperf.judge.inside.comparison import answer_of, compare, own_tolerance
 from gpuperf.judge.inside.contents import copies_of, inputs_of
 from gpuperf.judge.inside.device_memory import CannotShare, allocate
 from gpuperf.judge.inside.draws import NOMINAL
@@ -71,6 +71,7 @@ class Answers:
         self._places: list[tuple[torch.Tensor, str]] = []
         self._withdrawn: dict[int, torch.Tensor] = {}
         self._flushed: torch.Tensor | None = None
+        self._differs = False  # whether a result was another than the reference's own, bit for bit
 
     def answer(self, request: Any) -> Any:
         """Serve *request* and return the reply. Raises: GpuperfError, and what a task raises."""
@@ -200,6 +201,7 @@ class Answers:
         else:
             self._memory = map_file(request.results, request.results_bytes)
         self._held, self._earlier, self._withdrawn = {}, {}, {}
+        self._differs = False
         return shared
 
     def _shared(self, request: Share) -> Shared:
@@ -267,6 +269,11 @@ class Answers:
             outputs: list[torch.Tensor] = [
                 view_of(memory, spec, 0).to(self._device, copy=True) for spec in specs
             ]
+            own = self._own_tolerance(
+                put_together(skeleton, copies_of(self.problem, tensors)), outputs
+            )
+            if own is not None:
+                return replace(audit, tolerance=own)
             answer = answer_of(
                 self.problem,
                 put_together(skeleton, copies_of(self.problem, tensors)),
@@ -280,6 +287,14 @@ class Answers:
             return Audit(
                 slot, contents.kind, reason=str(wrong), replayed=replayed, changed=audit.changed
             )
+
+    def _own_tolerance(self, arguments: list[Any], outputs: list[torch.Tensor]) -> float | None:
+        """Return `own_tolerance`; None without a try if an earlier result was another one."""
+        if self._differs:
+            return None
+        tolerance = own_tolerance(self.problem, arguments, outputs)
+        self._differs = tolerance is None
+        return tolerance
 
     def _changed(self, slot: int, tensors: list[torch.Tensor], side: int) -> str:
         """Return the number of an input that the call changed; empty if there is none."""
