@@ -11,7 +11,14 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 
 from gpuperf.judge.author import OWN, shares
-from gpuperf.judge.evidence import CaseEvidence, Hardware, RecordedWindow, SeenWindow
+from gpuperf.judge.evidence import (
+    CaseEvidence,
+    Hardware,
+    RecordedWindow,
+    SeenWindow,
+    WindowTime,
+    usual,
+)
 from gpuperf.judge.fact import Fact, Status, fact, unavailable, unjudged
 from gpuperf.judge.task import Side
 from gpuperf.model.cost import Cost
@@ -132,12 +139,12 @@ def _rest(hardware: Hardware) -> Fact:
 
 def _call_s(evidence: CaseEvidence, side: Side) -> float | None:
     """Return the seconds of a call in the timed windows, by the clerk's clock, all included."""
-    times = [w.clerk_s / w.calls for w in evidence.windows if w.side == side and _several(w)]
+    times = [w.clerk_s / w.calls for w in _timed(evidence, side)]
     return statistics.median(times) if times else None
 
 
-def _several(window: object) -> bool:
-    return bool(getattr(window, "timed", False)) and getattr(window, "calls", 0) > 1
+def _timed(evidence: CaseEvidence, side: Side) -> list[WindowTime]:
+    return usual(w for w in evidence.windows if w.side == side and w.timed)
 
 
 def _work(evidence: CaseEvidence, hardware: Hardware) -> Fact:
@@ -310,7 +317,7 @@ def _bandwidth_share(
     evidence: CaseEvidence, hardware: Hardware, roofs: Peaks, call_s: float
 ) -> float | str:
     """Return the share of the roof of DRAM, or why it is unknown: the inputs may lie in the L2."""
-    windows = [w.calls for w in evidence.windows if w.side == "submission" and _several(w)]
+    windows = [w.calls for w in _timed(evidence, "submission")]
     read, written = hardware.needed_bytes, hardware.result_bytes
     roof = roofs.bandwidth_at(read / (read + written)) if read + written else None
     if not roof or not windows:

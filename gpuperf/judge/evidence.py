@@ -5,7 +5,7 @@ Nothing here was decided by the submission's process, except what is named a cla
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -76,6 +76,13 @@ class WindowTime:
     claimed_s: float
     cpu_s: float
     timed: bool = True
+
+
+def usual(windows: Iterable[WindowTime]) -> list[WindowTime]:
+    """Return the *windows* with several calls; those with one call where none has several, as there
+    is no room for the contents of a second one."""
+    some = [window for window in windows if window.calls]
+    return [window for window in some if window.calls > 1] or some
 
 
 @dataclass(frozen=True)

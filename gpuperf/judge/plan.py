@@ -95,7 +95,8 @@ class Plan:
         rounds = [self._round(count, True) for count in counts]
         if not self.gpu:
             return rounds
-        several = [i for i, count in enumerate(counts) if count > 1] or [0]
+        with_calls = [i for i, count in enumerate(counts) if count]
+        several = [i for i in with_calls if counts[i] > 1] or with_calls
         for index in self._random.sample(several, min(WATCHED_ROUNDS, len(several))):
             rounds[index] = replace(rounds[index], watched=True)
         return rounds

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from gpuperf.judge.device_rule import device_facts
-from gpuperf.judge.evidence import CaseEvidence
+from gpuperf.judge.evidence import CaseEvidence, usual
 from gpuperf.judge.fact import Fact, Status, fact, unavailable, unjudged
 from gpuperf.judge.score import LEAST_WINDOWS, Light, Score, light_of, score_of
 from gpuperf.judge.task import Side
@@ -131,7 +131,7 @@ def _clock(evidence: CaseEvidence) -> Fact:
     """
     empty = [w.clerk_s for w in evidence.windows if w.side == "reference" and not w.calls]
     floor_s = statistics.median(empty) if empty else 0.0
-    mine = [w for w in evidence.windows if w.side == "submission" and w.calls > 1]
+    mine = usual(w for w in evidence.windows if w.side == "submission")
     shares = [w.claimed_s / (w.clerk_s - floor_s) for w in mine if w.clerk_s - floor_s > MISSED_S]
     if len(shares) < LEAST_WINDOWS or not empty:
         return Fact("clock", "unavailable", text="too few windows were timed")
@@ -180,6 +180,8 @@ def _alone(evidence: CaseEvidence) -> Fact:
         windows = [w for w in evidence.windows if w.side == side and w.timed]
         single = [w.clerk_s for w in windows if w.calls == 1]
         many = [w.clerk_s / w.calls for w in windows if w.calls > 2]
+        if not any(w.calls > 1 for w in windows) and single:
+            return Fact("alone", "unavailable", text="no window has room for several calls")
         if len(single) < LEAST_WINDOWS or len(many) < LEAST_WINDOWS:
             return Fact("alone", "unavailable", text="too few windows with one call")
         one, each = min(single), min(many)  # what else runs makes a window longer, not shorter

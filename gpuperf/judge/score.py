@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from gpuperf.judge.evidence import CaseEvidence, WindowTime
+from gpuperf.judge.evidence import CaseEvidence, WindowTime, usual
 from gpuperf.judge.task import Side
 from gpuperf.model.samples import student
 from gpuperf.peaks.bounds import compute_bound
@@ -101,9 +101,8 @@ def _ratios(windows: Sequence[WindowTime], process: int, over: Side) -> _Pair | 
     empty = [w.clerk_s for w in mine if w.side == "reference" and w.calls == 0]
     floor_s = statistics.median(empty) if empty else 0.0
     by: dict[int, dict[Side, float]] = {}
-    for w in mine:
-        if w.calls > 1 or (w.calls == 1 and not any(o.calls > 1 for o in mine)):
-            by.setdefault(w.window, {})[w.side] = _call_s(w, floor_s)
+    for w in usual(mine):
+        by.setdefault(w.window, {})[w.side] = _call_s(w, floor_s)
     pairs = [p for p in by.values() if "submission" in p and over in p]
     if len(pairs) < LEAST_WINDOWS:
         return None

@@ -8,11 +8,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from synthetic_judge import CALLS, NEEDED, collected, evidence, hardware, recorded, seen, verdict
+from synthetic_judge import (
+    CALLS,
+    NEEDED,
+    collected,
+    evidence,
+    hardware,
+    recorded,
+    seen,
+    verdict,
+    window,
+)
 
 from gpuperf.judge.author import author_of, shares
-from gpuperf.judge.evidence import Audit, Counted, Hardware, Ran
+from gpuperf.judge.evidence import Audit, CaseEvidence, Counted, Hardware, Ran
 from gpuperf.judge.fact import Fact
+from gpuperf.judge.plan import WATCHED_ROUNDS, Plan
 from gpuperf.judge.rule import Judgement, judge_case
 from gpuperf.judge.verdict import read_verdict, recheck, write_verdict
 from gpuperf.model.cost import Bytes, Cost, Flops
@@ -254,3 +265,34 @@ def test_stored_evidence_of_a_gpu_is_judged_again(tmp_path: Path) -> None:
         write_verdict(verdict(evidence(hardware=found, cost=COST)), path)
         again = recheck(read_verdict(path))
         assert (again.status, again.grade, again.schema) == (expected, "A", 3)
+
+
+def roomless(claims: float = 0.95, call_s: float = 4e-3) -> CaseEvidence:
+    """Evidence of a task whose contents leave room for one call in a window."""
+    windows = [
+        window(0, number, side, calls, call_s if side == "submission" else 4e-3, claims)
+        for number in range(16)
+        for side in ("submission", "reference")
+        for calls in ([1] if number < 13 else [0])
+    ]
+    found = hardware(recorded=sides(recorded("submission", 4e-3), recorded("reference", 4e-3)))
+    return replace(evidence(hardware=found, cost=COST), windows=tuple(windows))
+
+
+def test_windows_of_one_long_call_are_compared_with_the_clock_and_the_records() -> None:
+    known = facts(judge_case(roomless()))
+    for name in ("clock", "work", "collect"):
+        assert known[name].result == "ok", known[name]
+    assert known["alone"].text == "no window has room for several calls"
+    assert facts(judge_case(roomless(claims=0.3)))["clock"].result == "failed"
+    assert facts(judge_case(roomless(call_s=5e-4)))["work"].result == "failed"
+
+
+def test_windows_of_one_call_are_watched_if_there_are_no_others() -> None:
+    """Half of the plans had a window without calls as the only one that was watched."""
+    for secret in range(20):
+        plan = Plan(secret, 2, ("nominal",), 4e-3, gpu=True)
+        watched = [each for each in plan.rounds() if each.watched]
+        assert [len(each.contents) for each in watched] == [1] * WATCHED_ROUNDS
+    several = Plan(1, 9, ("nominal",), 4e-3, gpu=True).rounds()
+    assert all(len(each.contents) > 1 for each in several if each.watched)
