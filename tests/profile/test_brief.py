@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from measured import run_file
+from measured import TESTS, run_file
 from synthetic import HOSTILE, h200_device
 from synthetic_profile import operator, region, run_of, training
 
@@ -24,6 +24,7 @@ from gpuperf.show.screen import Screen
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 PROFILES = [run_file(f"h200-profile-{name}") for name in ("eager", "sdpa", "padded", "compiled")]
+DDP = TESTS / "data" / "h100x2_profile_ddp.jsonl.gz"  # its first step waits
 PROFILES += [GOLDEN / f"run_schema_{schema}.jsonl" for schema in (7, 8, 10)]
 
 
@@ -116,17 +117,17 @@ def test_a_first_look_has_what_a_user_acts_on() -> None:
 
 def test_no_product_of_a_real_profile_is_above_its_roof() -> None:
     """A copy in DDP on two H100 had 114 % of its roof while waiting was taken from all kernels."""
-    for name in ("h100x2-profile-ddp-on", "h200-profile-sdpa"):
-        text = render_profile(read_run(run_file(name)), "table", verbose=True, screen=Screen(200))
+    for path in (DDP, run_file("h200-profile-sdpa")):
+        text = render_profile(read_run(path), "table", verbose=True, screen=Screen(200))
         assert "of roof above" not in text
         linked = (
             "times of collectives are 0.401 times those of the trace: a profiler delays the hosts"
         )
-        assert (linked in text) == (name == "h100x2-profile-ddp-on")
+        assert (linked in text) == (path == DDP)
 
 
 def test_a_profile_says_how_much_of_its_collectives_compute_hides() -> None:
-    run = read_run(run_file("h100x2-profile-ddp-on"))
+    run = read_run(DDP)
     for verbose in (False, True):
         text = render_profile(run, "table", verbose=verbose, screen=Screen(200))
         assert "of 9.181 ms in collectives 1.152 ms is exposed" in text
