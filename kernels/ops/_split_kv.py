@@ -115,32 +115,11 @@ def join(
 
 @jit
 def split_kernel(
-    q,
-    k,
-    v,
-    table,
-    out,
-    norms,
-    o,
-    arrived,
-    factor,
-    kv,
-    queries,
-    rows,
-    chunk,
-    heads,
-    pages,
-    D: tl.constexpr,
-    PAGE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BN: tl.constexpr,
-    ALONE: tl.constexpr,
-    PRECISION: tl.constexpr,
-    JOINED: tl.constexpr,
-    R: tl.constexpr,
-    STEP: tl.constexpr,
+    q, k, v, table, out, norms, o, arrived, factor, kv, queries, rows, chunk, heads, pages,
+    D: tl.constexpr, PAGE: tl.constexpr, ROWS: tl.constexpr, BN: tl.constexpr, ALONE: tl.constexpr,
+    PRECISION: tl.constexpr, JOINED: tl.constexpr, R: tl.constexpr, STEP: tl.constexpr,
     OVERLAP: tl.constexpr,
-):
+):  # fmt: skip
     """Compute the softmax of rows over `chunk` keys; store it, and its log-sum-exp in base 2.
 
     If JOINED, the last program of a sequence combines its splits into o, and sets the count of
