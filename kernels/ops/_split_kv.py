@@ -42,15 +42,14 @@ TILES = tuple({**shape, "JOINED": joined} for shape in _SHAPES for joined in (0,
 
 
 @jit
-def block_at(table, b, j, there, pages, PAGE: tl.constexpr):
-    """Return the block of the cache in which each token j of sequence b is, and its place there."""
+def places(table, b, h, j, there, pages, heads, kv, PAGE: tl.constexpr):
+    """Return the rows of the cache that have tokens j of sequence b and head h."""
     if PAGE:
         block = tl.load(table + b.to(tl.int64) * pages + j // PAGE, there, 0).to(tl.int64)
-        place = j % PAGE
+        row = (block * heads + h) * PAGE + j % PAGE
     else:
-        block = b.to(tl.int64) + j * 0
-        place = j
-    return block, place
+        row = (b.to(tl.int64) * heads + h) * kv + j
+    return row
 
 
 @jit
@@ -104,7 +103,8 @@ def join(
     D: tl.constexpr,
     STEP: tl.constexpr,
 ):
-    """Combine the splits of a sequence into o in its last program, and reset the count."""
+    """Combine the splits of a sequence into o in its last program, and set the count of programs
+    that have arrived to 0 for the next call."""
     tl.debug_barrier()  # the stores of all threads come before the count, which releases them
     if tl.atomic_add(arrived, 1) == splits - 1:
         whole = combined(parts + first * D, norms + first, rows, splits, R, D, STEP)
@@ -115,17 +115,37 @@ def join(
 
 @jit
 def split_kernel(
-    q, k, v, table, out, norms, o, arrived, factor, kv, queries, rows, chunk, heads, pages,
-    D: tl.constexpr, PAGE: tl.constexpr, ROWS: tl.constexpr, BN: tl.constexpr, ALONE: tl.constexpr,
-    PRECISION: tl.constexpr, JOINED: tl.constexpr, R: tl.constexpr, STEP: tl.constexpr,
+    q,
+    k,
+    v,
+    table,
+    out,
+    norms,
+    o,
+    arrived,
+    factor,
+    kv,
+    queries,
+    rows,
+    chunk,
+    heads,
+    pages,
+    D: tl.constexpr,
+    PAGE: tl.constexpr,
+    ROWS: tl.constexpr,
+    BN: tl.constexpr,
+    ALONE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    JOINED: tl.constexpr,
+    R: tl.constexpr,
+    STEP: tl.constexpr,
     OVERLAP: tl.constexpr,
-):  # fmt: skip
+):
     """Compute the softmax of rows over `chunk` keys; store it, and its log-sum-exp in base 2.
 
-    If JOINED, the last program of a sequence combines its splits into o, and sets the count of
-    programs that have arrived to 0 for the next call. With OVERLAP the next kernel may start early.
+    If JOINED, the last program of a sequence combines its splits into o.
     """
-    if OVERLAP:
+    if OVERLAP:  # the next kernel may start
         tl.extra.cuda.gdc_launch_dependents()
     bh, split = tl.program_id(0), tl.program_id(1)
     b, h = bh // heads, bh % heads
@@ -133,15 +153,13 @@ def split_kernel(
     inside, row = r[:, None] < rows, bh.to(tl.int64) * rows + r
     query = tl.load(q + row[:, None] * D + d[None, :], inside, 0.0)
     last = kv - queries + r % queries  # the last key that a row attends to
-    size = PAGE if PAGE else kv
     most = tl.full((ROWS,), float("-inf"), tl.float32)
     total, acc = tl.zeros((ROWS,), tl.float32), tl.zeros((ROWS, D), tl.float32)
     end = tl.minimum(kv, (split + 1) * chunk)
     for start in tl.range(split * chunk, end, BN):
         j = start + tl.arange(0, BN)
         there = j < end
-        block, place = block_at(table, b, j, there, pages, PAGE)
-        at = ((block * heads + h) * size + place)[:, None] * D + d[None, :]
+        at = places(table, b, h, j, there, pages, heads, kv, PAGE)[:, None] * D + d[None, :]
         key = tl.load(k + at, there[:, None], 0.0)
         value = tl.load(v + at, there[:, None], 0.0)
         seen = there[None, :] & (j[None, :] <= last[:, None])
