@@ -11,8 +11,8 @@ written.
 - `torch`: `F.cross_entropy`, which writes the logarithms of the softmax for its backward.
 - `compile`: the same function and its gradient under torch.compile.
 - `triton`: a Triton kernel that reads a row once, with a maximum and a sum for each 16 bytes that a
-  thread loads; its backward reads the row again. Rows may begin at any element: all blocks but the
-  first and the last of a row are loads of 16 aligned bytes.
+  thread loads; its backward reads the row again, and several programs may share one. Rows may begin
+  at any element: all blocks but the first and the last of a row are loads of 16 aligned bytes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import torch.nn.functional as F
 from gpuperf.kernels._modes import MODE, Backward, by_mode, by_torch, of_mode
 
 from gpuperf import Axis, Bytes, Cost, Flops, Implementation, Point, Work, Workload
-from gpuperf.jit import Tuned, compiled, jit, lacks_compiler, lacks_triton, tl, tune
+from gpuperf.jit import Tuned, compiled, jit, lacks_compiler, lacks_triton, tl, triton, tune
 from gpuperf.units import itemsize
 
 Make = Callable[..., torch.Tensor]
@@ -47,6 +47,9 @@ TILINGS = tuple(
     {"VECTORS": 32 * warps * each, "warps": warps}
     for warps, each in ((8, 2), (4, 2), (4, 4), (8, 1), (8, 4), (16, 1), (16, 2))
 )
+
+# GROUP is the number of blocks of a row that a program of the backward has; 0: all.
+GRADIENTS = tuple({**tiling, "GROUP": group} for group in (0, 1, 4) for tiling in TILINGS)
 
 
 @jit
@@ -132,22 +135,24 @@ def gradient_block(
 
 @jit
 def gradient_kernel(
-    x, targets, lse, dy, dx, v, ignored, VECTORS: tl.constexpr, WIDTH: tl.constexpr
+    x, targets, lse, dy, dx, v, ignored, group, parts, VECTORS: tl.constexpr, WIDTH: tl.constexpr
 ):
-    """Compute a row of dx in each program."""
-    row = tl.program_id(0)
+    """Compute *group* blocks of a row of dx in each of its *parts* programs."""
+    row, begin = tl.program_id(0) // parts, tl.program_id(0) % parts * group
     start, low = start_of(row, v, WIDTH)
     x += start
     dx += start
     high, blocks = low + v, tl.cdiv(low + v, VECTORS * WIDTH)
+    end = tl.minimum(begin + group, blocks)
     target = tl.load(targets + row)
     grad = tl.where(target == ignored, 0.0, tl.load(dy + row).to(tl.float32))
     norm = tl.load(lse + row) * 1.4426950408889634
     target = target.to(tl.int32) + low
-    gradient_block(x, dx, 0, low, high, norm, target, grad, True, VECTORS, WIDTH)
-    for block in range(1, blocks - 1):
+    if begin == 0:
+        gradient_block(x, dx, 0, low, high, norm, target, grad, True, VECTORS, WIDTH)
+    for block in range(tl.maximum(begin, 1), tl.minimum(end, blocks - 1)):
         gradient_block(x, dx, block, low, high, norm, target, grad, False, VECTORS, WIDTH)
-    if blocks > 1:
+    if (blocks > 1) & (end == blocks) & (begin < end):
         last = blocks - 1
         gradient_block(x, dx, last, low, high, norm, target, grad, True, VECTORS, WIDTH)
 
@@ -176,9 +181,13 @@ def gradient_call(inputs: Inputs, lse: torch.Tensor, tiling: Tiling) -> Call:
     x, targets, dy = inputs["x"], inputs["targets"], inputs["dy"]
     m, v = x.shape
     dx, launch = torch.empty_like(x), constants(x, tiling)
+    most = triton.cdiv(v + launch["WIDTH"] - 1, launch["VECTORS"] * launch["WIDTH"])
+    group = tiling["GROUP"] or most
+    parts = triton.cdiv(most, group)
+    arguments = (x, targets, lse, dy, dx, v, IGNORED, group, parts)
 
     def call() -> torch.Tensor:
-        gradient_kernel[(m,)](x, targets, lse, dy, dx, v, IGNORED, **launch)
+        gradient_kernel[(m * parts,)](*arguments, **launch)
         return dx
 
     return call
@@ -192,7 +201,7 @@ def cross_entropy_triton(inputs: Inputs, point: Point, options: object) -> Tuned
     if point.mode == "fwd":
         return losses
     losses()
-    gradient = tune(partial(gradient_call, inputs, lse), TILINGS)
+    gradient = tune(partial(gradient_call, inputs, lse), GRADIENTS)
 
     def both() -> tuple[torch.Tensor, Backward]:
         return losses(), lambda dy: (gradient(),)  # which reads inputs["dy"]

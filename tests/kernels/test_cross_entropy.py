@@ -46,18 +46,19 @@ def by_triton(inputs: dict[str, torch.Tensor], tiling: Any) -> tuple[torch.Tenso
 def test_the_loss_of_two_equal_logits_is_the_logarithm_of_2() -> None:
     inputs = {"x": torch.tensor([[5.0, 5.0]]), "targets": torch.tensor([1])}
     inputs["dy"] = torch.tensor([2.0])
-    loss, dx = by_triton(inputs, plain.TILINGS[0])
+    loss, dx = by_triton(inputs, plain.GRADIENTS[0])
     torch.testing.assert_close(loss, torch.tensor([0.693147]))
     torch.testing.assert_close(dx, torch.tensor([[1.0, -1.0]]))
 
 
 @pytest.mark.parametrize("v", [1, 3, 4, 101, 1024, 1027, 2048, 5003])
 @pytest.mark.parametrize("dtype", ["fp32", "fp16"])
-def test_rows_may_begin_at_any_element(v: int, dtype: str) -> None:
-    """From no whole block of aligned vectors up to several."""
+@pytest.mark.parametrize("group", [0, 1, 2])
+def test_rows_may_begin_at_any_element(v: int, dtype: str, group: int) -> None:
+    """From no whole block of aligned vectors up to several, which programs may share."""
     point = point_of(m=5, v=v, dtype=dtype)
     inputs = drawn(PLAIN, point)
-    got = by_triton(inputs, {"VECTORS": 128, "warps": 4})
+    got = by_triton(inputs, {"VECTORS": 128, "warps": 4, "GROUP": group})
     assert_right(got, plain.reference(inputs, point), 1e-5 if dtype == "fp32" else 1e-3)
 
 
@@ -67,7 +68,7 @@ def test_large_logits_do_not_overflow_and_masked_ones_get_nothing() -> None:
     inputs["x"][0] *= 1e4
     inputs["x"][1, :600] = -torch.inf  # vectors of nothing else
     inputs["targets"][1] = 650
-    loss, dx = by_triton(inputs, {"VECTORS": 32, "warps": 1})
+    loss, dx = by_triton(inputs, {"VECTORS": 32, "warps": 1, "GROUP": 1})
     assert_right((loss, dx), plain.reference(inputs, point), 1e-3)
     assert not dx[1, :600].any()
 
