@@ -107,7 +107,7 @@ def hardware(**more: Any) -> Hardware:
             recorded=tuple(w for side in sides for w in recorded(side, times[side])),
             seen=tuple(w for side in sides for w in seen(side)),
             collected=tuple(c for side in sides for c in collected(side)),
-            counted=tuple(Counted(side, {"fp32_fma": 1e9, "tensor_tf32": 0.0}) for side in sides),
+            counted=tuple(Counted(side, {"fp32_flops": 2e9, "tensor_tf32": 0.0}) for side in sides),
         ),
         **more,
     )

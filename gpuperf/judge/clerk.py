@@ -141,6 +141,7 @@ class Clerk:
             self.case.name,
             unfair=loaded.unfair,
             cost=loaded.cost,
+            cost_is_derived=loaded.cost_is_derived,
             kinds=loaded.kinds,
             notes=loaded.notes,
             restrictions=Restrictions(self.settings.isolation),

@@ -38,6 +38,7 @@ MANY_L2 = 4.0  # sizes of the L2: a window of fewer bytes may find its inputs th
 # may be of the submission's own memory, or noise.
 MOST_READ = 1.5
 READ, SKIPPED = 0.9, 0.5  # shares of the bytes that must be read: below, suspect; cheat
+PER_PAIR = 4  # operations of an instruction on two halves
 LEAST_OPERATIONS = 0.1  # share of the cost's: Winograd's and Strassen's products need fewer
 COLLECTED, COLLECTED_S = 0.5, 1e-3  # share of the calls' time, and seconds, that copying may take
 LEAST_OWN = 0.9  # share of the kernels' time where libraries are forbidden; others may set zeros
@@ -247,15 +248,11 @@ def _counts(hardware: Hardware, side: Side) -> Mapping[str, float]:
 
 def _total(counts: Mapping[str, float]) -> float | None:
     """Return the operations of a call; None if the counters of the vector pipes are missing and
-    the tensor cores did nothing."""
+    the tensor cores did nothing. An instruction on pairs of 16 bits counts as if it were fused."""
     tensor = sum(value for name, value in counts.items() if name.startswith("tensor_"))
-    vector = [
-        (2 if name.endswith("_fma") else 1) * value
-        for name, value in counts.items()
-        if name.startswith(("fp32_", "fp64_"))
-    ]
-    fused = any(name.endswith("_fma") for name in counts)
-    return tensor + sum(vector) if tensor or fused else None
+    vector = [counts[name] for name in ("fp32_flops", "fp64_flops") if name in counts]
+    pairs = PER_PAIR * sum(value for name, value in counts.items() if name.startswith("fp16_"))
+    return tensor + sum(vector) + pairs if tensor or vector else None
 
 
 def _operations(evidence: CaseEvidence, hardware: Hardware) -> Fact:
@@ -268,8 +265,11 @@ def _operations(evidence: CaseEvidence, hardware: Hardware) -> Fact:
         what = "the counters of the vector pipes gave no values"
         return _missing(hardware, "operations", "operations", what)
     least = min(cost, control or cost)
-    text = f"a call does {mine / least * 100:.2g} % of the operations that its result needs"
-    bound = LEAST_OPERATIONS
+    bound, share = LEAST_OPERATIONS, f"a call does {mine / least * 100:.2g} % of the operations"
+    if evidence.cost_is_derived and mine < bound * least:
+        text = f"{share} of the reference: perhaps by another algorithm"
+        return Fact("operations", "unavailable", mine / least, bound, text)
+    text = f"{share} that its result needs"
     return fact("operations", mine >= bound * least, mine / least, bound, text, "suspect")
 
 

@@ -197,7 +197,8 @@ class CaseEvidence:
     whose libraries have the same addresses. `roofs` are those that `gpuperf calibrate` measured,
     or else the device's data sheet. `hardware` is what was observed of a GPU (None: on a CPU).
     `forbidden` says which kernels the submission may not spend its time in: `library`, those of
-    others.
+    others. `cost_is_derived` says that the cost is that of the reference's operators: another
+    algorithm may need fewer operations.
     """
 
     case: str
@@ -219,6 +220,7 @@ class CaseEvidence:
     roofs: Peaks | None = None
     hardware: Hardware | None = None
     forbidden: Forbidden = ""
+    cost_is_derived: bool = False
 
     @property
     def grade(self) -> Grade:

@@ -80,6 +80,7 @@ class Loaded(msgspec.Struct, tag="loaded", frozen=True):
     opened: Opened | None = None
     needed: float = 0.0
     probe_s: float = 0.0
+    cost_is_derived: bool = False
 
 
 class Share(msgspec.Struct, tag="share", frozen=True):

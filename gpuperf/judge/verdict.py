@@ -18,8 +18,9 @@ from gpuperf.judge.score import Score
 from gpuperf.judge.task import Format
 from gpuperf.model.codec import decode, encode
 
-# Schema 2 added what was observed of a GPU, and schema 3 when the work of a window began.
-SCHEMA, OLDEST = 3, 1
+# Schema 2 added what was observed of a GPU, schema 3 when the work of a window began, and schema 4
+# whether the cost is derived from the reference.
+SCHEMA, OLDEST = 4, 1
 LARGEST = 32 << 20  # bytes
 
 

@@ -25,8 +25,9 @@ from gpuperf.judge.evidence import Audit, CaseEvidence, Counted, Hardware, Ran
 from gpuperf.judge.fact import Fact
 from gpuperf.judge.plan import WATCHED_ROUNDS, Plan
 from gpuperf.judge.rule import Judgement, judge_case
-from gpuperf.judge.verdict import read_verdict, recheck, write_verdict
+from gpuperf.judge.verdict import SCHEMA, read_verdict, recheck, write_verdict
 from gpuperf.model.cost import Bytes, Cost, Flops
+from gpuperf.model.metrics import derive
 from gpuperf.model.peaks import Ceiling, Figure, Peaks
 
 COST = Cost(
@@ -90,8 +91,8 @@ CONVICTED: Mapping[str, tuple[dict[str, Any], str]] = {
     "operations": (
         {
             "counted": (
-                Counted("submission", {"fp32_fma": 1e6, "tensor_tf32": 0.0}),
-                Counted("reference", {"fp32_fma": 1e9, "tensor_tf32": 0.0}),
+                Counted("submission", {"fp32_flops": 2e6, "tensor_tf32": 0.0}),
+                Counted("reference", {"fp32_flops": 2e9, "tensor_tf32": 0.0}),
             )
         },
         "suspect",
@@ -165,8 +166,8 @@ def test_inputs_of_about_an_l2_that_were_read_from_dram_are_evidence(
 
 
 def test_lower_precision_convicts_where_results_are_wrong_alone() -> None:
-    tf32 = Counted("submission", {"tensor_tf32": 2e9, "fp32_fma": 1e9})
-    found = hardware(counted=(tf32, Counted("reference", {"tensor_tf32": 0.0, "fp32_fma": 1e9})))
+    tf32 = Counted("submission", {"tensor_tf32": 2e9, "fp32_flops": 2e9})
+    found = hardware(counted=(tf32, Counted("reference", {"tensor_tf32": 0.0, "fp32_flops": 2e9})))
     right = judge(found)
     assert right.status == "valid"
     assert facts(right)["precision"].text == "tf32 is used, and the results are right"
@@ -175,6 +176,25 @@ def test_lower_precision_convicts_where_results_are_wrong_alone() -> None:
     both = tuple(replace(tf32, side=side) for side in ("submission", "reference"))
     same = judge(hardware(counted=both), audits=(Audit(1, "nominal", reason="is off"),) * 8)
     assert same.status == "wrong"
+
+
+def test_operations_are_those_that_the_counters_of_a_kernel_are_summed_to() -> None:
+    """A product in fp32 by its vector instructions; the judge looked for names that none has."""
+    raw = {"fp32_fma": 1e9, "fp32_mul": 1e6, "fp32_add": 1e6, "tensor_tf32": 0.0, "fp16_fma": 0.0}
+    counted = tuple(Counted(side, derive(raw)) for side in ("submission", "reference"))
+    known = facts(judge(hardware(counted=counted)))["operations"]
+    assert (known.result, known.seen) == ("ok", pytest.approx(1.001))
+    halves = Counted("submission", derive({**raw, "fp32_fma": 0.0, "fp16_fma": 5e8}))
+    assert facts(judge(hardware(counted=(halves, counted[1]))))["operations"].result == "ok"
+
+
+def test_fewer_operations_than_those_of_the_reference_may_be_another_algorithm() -> None:
+    few = Counted("submission", {"fp32_flops": 2e6, "tensor_tf32": 0.0})
+    counted = (few, Counted("reference", {"fp32_flops": 2e9, "tensor_tf32": 0.0}))
+    judged = judge(hardware(counted=counted), cost_is_derived=True)
+    assert judged.status == "valid"
+    assert "perhaps by another algorithm" in facts(judged)["operations"].text
+    assert judge(hardware(counted=counted)).status == "suspect"
 
 
 def test_counters_without_the_vector_pipes_judge_no_operations() -> None:
@@ -264,7 +284,7 @@ def test_stored_evidence_of_a_gpu_is_judged_again(tmp_path: Path) -> None:
         path = tmp_path / "verdict.json"
         write_verdict(verdict(evidence(hardware=found, cost=COST)), path)
         again = recheck(read_verdict(path))
-        assert (again.status, again.grade, again.schema) == (expected, "A", 3)
+        assert (again.status, again.grade, again.schema) == (expected, "A", SCHEMA)
 
 
 def roomless(claims: float = 0.95, call_s: float = 4e-3) -> CaseEvidence:

@@ -136,7 +136,7 @@ def test_a_verdict_is_read_and_judged_again(tmp_path: Path) -> None:
     ("change", "said"),
     [
         ({"status": "valid"}, "its evidence says 'wrong'"),
-        ({"schema": 4}, "its schema is 4"),
+        ({"schema": 5}, "its schema is 5"),
         ({"kind": "gate"}, "not written by the judge"),
         ({"cases": []}, "the verdict has no case"),
     ],

@@ -163,6 +163,7 @@ class Answers:
             Opened(*fingerprint_of(device, Meter())),
             first.nonzero_bytes,
             min(self._probe() for _ in range(PROBES)),
+            problem.cost is None,
         )
 
     def _seats_bytes(self, result: int) -> int:

@@ -30,9 +30,11 @@ from gpuperf.measure.counters.kernels import count_kernels
 from gpuperf.measure.error_origin import first_line
 from gpuperf.measure.recording.records import DeviceRecord
 from gpuperf.measure.recording.session import CannotRecord, open_recorder
-from gpuperf.model.metrics import TENSOR, VECTOR, sum_up
+from gpuperf.model.metrics import SASS, TENSOR, VECTOR, sum_up
 
-FP32 = {name: groups for name, groups in VECTOR.items() if name.startswith("fp32_")}
+# Operations of a call: those of the tensor and vector pipes, and instructions on pairs of 16 bits.
+HALF = {f"fp16_{name}": ((f"{SASS}h{name}_pred_on",),) for name in ("fma", "mul", "add")}
+OPERATIONS = {**TENSOR, **VECTOR, **HALF}
 # Errors of the device; torch before 2.8 has no name for all of them.
 OF_DEVICE = (torch.OutOfMemoryError, getattr(torch, "AcceleratorError", torch.OutOfMemoryError))
 MOST_NAMES, LONGEST_NAME = 64, 200
@@ -155,7 +157,7 @@ class DeviceSide:
         try:
             library = ctypes.CDLL(str(find_library()))
             index = self.device.index or 0
-            kernels, _ = count_kernels(Cupti(library), index, run, {**TENSOR, **FP32})
+            kernels, _ = count_kernels(Cupti(library), index, run, OPERATIONS)
         except Exception as error:
             if own and not isinstance(own[0], OF_DEVICE):
                 return Counts(raised=f"{type(own[0]).__name__}: {first_line(own[0])}")
