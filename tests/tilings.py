@@ -9,7 +9,6 @@ __all__ = ["distinct"]
 
 def distinct(m: int, tilings: Iterable[Mapping[str, int]]) -> list[Mapping[str, int]]:
     """Return the tilings that cut m rows into 2 to 10 tiles, without those that are the same to the
-    interpreter, which knows neither warps, registers nor stages. With no `rows` each program has a
-    row, in pieces."""
-    few = [t for t in tilings if 1 < -(-m // max(1, t["rows"])) <= 10]
+    interpreter, which knows neither warps, registers nor stages."""
+    few = [t for t in tilings if 1 < -(-m // t["rows"]) <= 10]
     return [*{(t["rows"], t["per_sm"], t.get("split")): t for t in few}.values()]

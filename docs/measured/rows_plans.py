@@ -55,7 +55,7 @@ def norm_candidates(inputs: Mapping[str, Any], mode: str) -> Iterator[Candidate]
     """Yield the tilings of a norm, each with the function that makes its call."""
     n, result = inputs["x"].shape[1], norms_triton.empty_result(inputs)
     if mode == "fwd":
-        for tiling in norms_triton.forward_tilings(n, 2, 1 + ("residual" in inputs)):
+        for tiling in tilings(n, 2, 1 + ("residual" in inputs)):
             yield tiling, partial(norms_triton.forward_call, inputs, result, tiling, False)
         return
     norms_triton.forward_call(inputs, result, tiling_of(1, 16, 0, 0, 1, 0))()
@@ -88,18 +88,18 @@ def try_rows(name: str, workload: Any, residual: str, n: int, mode: str) -> str:
     rates = f"{size / time_s / 1e12:.2f} compile {size / compiled_s / 1e12:.2f}"
     others = " ".join(f"{size / each_s / 1e12:.2f} {each}" for each_s, each in times[1:NEXT])
     print(f"{key:22} {n:6} {rates} {values}; next {others}", flush=True)
-    return f'    ("{key}", {n}, 2): {values},' if values else f"    # {key} {n}: no tiling ran"
+    return f'    ("{key}", {n}, 2): ({values},),' if values else f"    # {key} {n}: no tiling ran"
 
 
 def try_logits(m: int, v: int) -> None:
     """Print the rates of cross-entropy of logits (m, v)."""
     point = Point({"m": m, "v": v, "mode": "bwd", "dtype": "bf16"})
     inputs, lse = cross_entropy.CROSS_ENTROPY.inputs(point, make), torch.empty(m, device="cuda")
-    for name, call, passes in (
-        ("cross_entropy", cross_entropy.losses_call, 1),
-        ("cross_entropy_backward", cross_entropy.gradient_call, 2),
+    for name, call, every, passes in (
+        ("cross_entropy", cross_entropy.losses_call, cross_entropy.TILINGS, 1),
+        ("cross_entropy_backward", cross_entropy.gradient_call, cross_entropy.GRADIENTS, 2),
     ):
-        times = timed((t, partial(call, inputs, lse, t)) for t in cross_entropy.GRADIENTS)
+        times = timed((tiling, partial(call, inputs, lse, tiling)) for tiling in every)
         time_s, values = times[0]
         print(f"{name:22} {m}x{v} {2 * passes * m * v / time_s / 1e12:.2f} {values}", flush=True)
 

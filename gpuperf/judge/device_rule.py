@@ -176,6 +176,9 @@ def _collect(evidence: CaseEvidence, hardware: Hardware) -> Fact:
     both = {key: t for key, t in by.items() if {"submission", "reference"} <= t.keys()}
     if not both or not call_s:
         return unavailable("collect", "no results were copied from both sides")
+    if not any(w.calls > 1 for w in _timed(evidence, "submission")):
+        # A copy of gigabytes takes as long as a call, and longer where a result is strided.
+        return unavailable("collect", "a copy of results may take longer than a call")
     more_s = statistics.median(t["submission"] - t["reference"] for t in both.values())
     least = statistics.median(counts[key] for key in both) * call_s
     seen = more_s / least if least else 0.0
@@ -191,9 +194,9 @@ def _kernels(hardware: Hardware) -> Fact:
         return _missing(hardware, "kernels", "kernels", "no window was recorded")
     if not any(w.ran for w in mine) and any(w.ran for w in control):
         return fact("kernels", False, 0, 1, "its calls ran nothing on the device", "suspect")
-    uneven, usual = (_uneven(windows) for windows in (mine, control))
+    uneven, other = (_uneven(windows) for windows in (mine, control))
     text = f"{uneven * 100:.0f} % of the device's time is in kernels that only some calls run"
-    return fact("kernels", uneven <= max(UNEVEN, 2 * usual), uneven, UNEVEN, text, "suspect")
+    return fact("kernels", uneven <= max(UNEVEN, 2 * other), uneven, UNEVEN, text, "suspect")
 
 
 def _uneven(windows: Sequence[RecordedWindow]) -> float:
@@ -264,9 +267,11 @@ def _operations(evidence: CaseEvidence, hardware: Hardware) -> Fact:
     if mine is None:
         what = "the counters of the vector pipes gave no values"
         return _missing(hardware, "operations", "operations", what)
-    least = min(cost, control or cost)
+    if not control:  # maxima, integers and atomic additions are not counted
+        return unavailable("operations", "the counters count none of the reference's operations")
+    least = min(cost, control)
     bound, share = LEAST_OPERATIONS, f"a call does {mine / least * 100:.2g} % of the operations"
-    if evidence.cost_is_derived and mine < bound * least:
+    if evidence.cost_is_derived is not False and mine < bound * least:
         text = f"{share} of the reference: perhaps by another algorithm"
         return Fact("operations", "unavailable", mine / least, bound, text)
     text = f"{share} that its result needs"

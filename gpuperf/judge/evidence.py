@@ -79,8 +79,8 @@ class WindowTime:
 
 
 def usual(windows: Iterable[WindowTime]) -> list[WindowTime]:
-    """Return the *windows* with several calls; those with one call where none has several, as there
-    is no room for the contents of a second one."""
+    """Return the *windows* with several calls; those with one call where none has several: the
+    contents are too large for that, or a call takes too long."""
     some = [window for window in windows if window.calls]
     return [window for window in some if window.calls > 1] or some
 
@@ -197,8 +197,8 @@ class CaseEvidence:
     whose libraries have the same addresses. `roofs` are those that `gpuperf calibrate` measured,
     or else the device's data sheet. `hardware` is what was observed of a GPU (None: on a CPU).
     `forbidden` says which kernels the submission may not spend its time in: `library`, those of
-    others. `cost_is_derived` says that the cost is that of the reference's operators: another
-    algorithm may need fewer operations.
+    others. `cost_is_derived` says whether the cost is that of the reference's operators, so that
+    another algorithm may need fewer operations (None: unknown, before schema 4).
     """
 
     case: str
@@ -220,7 +220,7 @@ class CaseEvidence:
     roofs: Peaks | None = None
     hardware: Hardware | None = None
     forbidden: Forbidden = ""
-    cost_is_derived: bool = False
+    cost_is_derived: bool | None = None
 
     @property
     def grade(self) -> Grade:

@@ -181,7 +181,7 @@ def _alone(evidence: CaseEvidence) -> Fact:
         single = [w.clerk_s for w in windows if w.calls == 1]
         many = [w.clerk_s / w.calls for w in windows if w.calls > 2]
         if not any(w.calls > 1 for w in windows) and single:
-            return Fact("alone", "unavailable", text="no window has room for several calls")
+            return Fact("alone", "unavailable", text="no window has several calls")
         if len(single) < LEAST_WINDOWS or len(many) < LEAST_WINDOWS:
             return Fact("alone", "unavailable", text="too few windows with one call")
         one, each = min(single), min(many)  # what else runs makes a window longer, not shorter

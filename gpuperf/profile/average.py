@@ -146,7 +146,10 @@ def stretches(timeline: Timeline, windows: Sequence[tuple[int, int]]) -> list[tu
         if not inside.any():
             return [(first, last)]
         own, before = rows[inside], rows[launched < first]
-        late = min(int(activities.start[own].min()), int(activities.end[before].max(initial=first)))
+        late = int(activities.end[before].max(initial=first))
+        after = activities.start[own] >= late
+        if length[inside][after].sum() < length[inside][~after].sum():  # it ran beside these steps
+            late = int(activities.start[own].min())
         return [(max(first, late), max(last, int(activities.end[own].max())))]
     separate = []
     for begin, end in ordered:

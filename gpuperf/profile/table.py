@@ -244,15 +244,13 @@ def scales_of(profile: Profile) -> list[str]:
 
 
 def hidden_time(profile: Profile) -> list[str]:
-    """Return a sentence on the time of collectives that compute hides: shares add to over 100 %."""
-    linked_s = sum(row.seconds for row in profile.operators if row.part == "communication")
-    exposed_s = profile.parts.get("communication", 0.0)
+    """Return a sentence on the time of collectives that compute hides, which shares count too."""
+    occupied = profile.region.program.occupied if profile.region.program else {}
+    linked_s, exposed_s = (occupied.get(name, 0.0) for name in ("communication", "exposed"))
     if not profile.cuda or linked_s - exposed_s <= DRAWN_OUT * profile.step_s:
         return []
-    all_of, exposed = format_time(linked_s), format_time(exposed_s) if exposed_s else "none"
-    return [
-        f"of {all_of} in collectives {exposed} is exposed: shares also count what compute hides"
-    ]
+    hidden = f"compute hides {format_time(linked_s - exposed_s)} of {format_time(linked_s)}"
+    return [f"{hidden} of collectives in a traced step: shares count both"]
 
 
 def _scaled(what: str, scale: float, why: str) -> str:

@@ -32,7 +32,6 @@ PER_ELEMENT, OTHER = (
 SUMMED, COLUMNS = 64, 32  # rows and columns of the programs' sums that are added at a time
 SPLIT = 2048  # columns of a program that does not hold whole rows
 STREAMED = 8192  # elements of a row that the kernel of the means loads at a time
-IN_PIECES = 512  # elements of a row that a warp loads at a time, of rows that are read twice
 BACKWARD_KEYS = ("rows", "warps", "stages", "per_sm", "again", "held", "split")
 # Warps, stages and whether the weight is held, of candidates that convert values again, by the
 # length of a row: an SM has room for its sums.
@@ -94,59 +93,6 @@ def norm_kernel(
         value *= scale * widened(w, scale, AGAIN and ROWS == 1)
         if CENTRED:
             value += widened(b, scale, AGAIN and ROWS == 1)
-        tl.store(y + row * n + i, value.to(y.dtype.element_ty), inside)
-
-
-@jit
-def norm_streamed_kernel(
-    x, residual, weight, bias, y, total, mean, rstd, n, stride, eps,
-    CENTRED: tl.constexpr, ADDED: tl.constexpr, KEPT: tl.constexpr, BLOCK: tl.constexpr,
-    STAGES: tl.constexpr,
-):  # fmt: skip
-    """Normalize one row in each program, which reads it twice in pieces of BLOCK elements.
-
-    The second time it is in L2, as the rows at work together fit. Each lane has the mean and the
-    sum of squares about it of its own elements (Welford's), which are combined after the row.
-    """
-    row, lane = tl.program_id(0).to(tl.int64), tl.arange(0, BLOCK)
-    middle, spread = tl.zeros((BLOCK,), tl.float32), tl.zeros((BLOCK,), tl.float32)
-    for start in tl.range(0, n, BLOCK, num_stages=STAGES):
-        i = start + lane
-        inside = i < n
-        here = tl.load(x + row * stride + i, inside, 0.0, eviction_policy="evict_last")
-        if ADDED:
-            other = tl.load(residual + row * n + i, inside, 0.0)
-            here = (here.to(tl.float32) + other.to(tl.float32)).to(here.dtype)
-            tl.store(total + row * n + i, here, inside)
-        value = here.to(tl.float32)
-        if CENTRED:
-            step = value - middle
-            middle += tl.where(inside, step * (1.0 / (start // BLOCK + 1)), 0.0)
-            spread += tl.where(inside, step * (value - middle), 0.0)
-        else:
-            spread += value * value
-    if CENTRED:
-        count = ((n - lane + BLOCK - 1) // BLOCK).to(tl.float32)
-        centre = tl.sum(middle * count) / n
-        spread += count * (middle - centre) * (middle - centre)
-    scale = 1.0 / tl.sqrt(tl.sum(spread) / n + eps)
-    if KEPT:
-        tl.store(rstd + row, scale)
-        if CENTRED:
-            tl.store(mean + row, centre)
-    if ADDED:
-        tl.debug_barrier()  # other threads may load what a thread has stored
-    rows = total + row * n if ADDED else x + row * stride
-    for start in tl.range(0, n, BLOCK, num_stages=STAGES):
-        i = start + lane
-        inside = i < n
-        value = tl.load(rows + i, inside, 0.0, eviction_policy="evict_first").to(tl.float32)
-        w = tl.load(weight + i, inside, 0.0, eviction_policy="evict_last").to(tl.float32)
-        if CENTRED:
-            b = tl.load(bias + i, inside, 0.0, eviction_policy="evict_last").to(tl.float32)
-            value = (value - centre) * (scale * w) + b
-        else:
-            value *= scale * w
         tl.store(y + row * n + i, value.to(y.dtype.element_ty), inside)
 
 
@@ -279,35 +225,16 @@ def forward_call(
     x, weight, centred = inputs["x"], inputs["weight"], "bias" in inputs
     m, n = x.shape
     bias, residual = inputs.get("bias", weight), inputs.get("residual", x)
-    y, *others = result
-    constants: dict[str, Any] = {"CENTRED": centred, "ADDED": "residual" in inputs, "KEPT": kept}
-    tensors = (x, residual, weight, bias, y, *others)
-    if not tiling["rows"]:
-        warps, stages = tiling["warps"], tiling["stages"]
-        constants |= {"BLOCK": IN_PIECES * warps, "STAGES": stages, "num_warps": warps}
-
-        def streamed_call() -> ForwardResult:
-            norm_streamed_kernel[(m,)](*tensors, n, x.stride(0), EPS, **constants)
-            return result
-
-        return streamed_call
     grid, launch = (programs(tiling, x),), launch_of(tiling, n)
+    y, *others = result
+    constants = {"CENTRED": centred, "ADDED": "residual" in inputs, "KEPT": kept}
     launch |= {**constants, "FULL": n == launch["BLOCK"], "HELD": tiling["per_sm"] > 0}
 
     def call() -> ForwardResult:
-        norm_kernel[grid](*tensors, m, n, x.stride(0), EPS, **launch)
+        norm_kernel[grid](x, residual, weight, bias, y, *others, m, n, x.stride(0), EPS, **launch)
         return result
 
     return call
-
-
-def forward_tilings(n: int, size: int, tensors: int) -> Iterator[dict[str, int]]:
-    """Yield the tilings to tune among: those of rows in registers and, for wide rows, those with
-    `rows` 0, whose programs read a row twice."""
-    yield from _rows.tilings(n, size, tensors)
-    if block_of(n) >= _rows.WIDE_ROW:
-        for warps, stages in ((4, 1), (8, 1), (16, 1), (8, 3)):
-            yield _rows.tiling_of(0, warps, 0, 0, stages, 0)
 
 
 def backward_tilings(n: int, size: int = 4) -> Iterator[dict[str, int]]:

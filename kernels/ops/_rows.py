@@ -130,7 +130,7 @@ def candidates_for(
     tried = [*every]
     if known is None or not is_hopper(x.device):
         return tried
-    return [dict(zip(tried[0], known, strict=True))]
+    return [dict(zip(tried[0], values, strict=True)) for values in known]
 
 
 def launch_of(tiling: Mapping[str, int], n: int) -> dict[str, int]:

@@ -38,9 +38,8 @@ from gpuperf.kernels._norms_triton import (
     backward_tilings,
     empty_result,
     forward_call,
-    forward_tilings,
 )
-from gpuperf.kernels._rows import candidates_for, holds_rows
+from gpuperf.kernels._rows import candidates_for, holds_rows, tilings
 
 from gpuperf import Axis, Bytes, Cost, Flops, Implementation, Point, Work, Workload
 from gpuperf.errors import CannotMeasure
@@ -66,7 +65,7 @@ def norm_triton(inputs: Inputs, point: Point, options: object) -> Tuned:
     result, size, name = empty_result(inputs), x.element_size(), "norm" + "_residual" * added
     if "bias" in inputs:
         name = f"layer{name}"
-    candidates = candidates_for(name, x, forward_tilings(point.n, size, 1 + added))
+    candidates = candidates_for(name, x, tilings(point.n, size, 1 + added))
     if "fwd" not in point.mode:
         candidates = candidates[:1]
     kept = point.mode != "fwd"

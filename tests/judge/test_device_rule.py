@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -39,7 +40,8 @@ stream order pause rest work collect kernels bytes operations precision floor au
 
 
 def judge(found: Hardware, **more: Any) -> Judgement:
-    return judge_case(evidence(2.0, hardware=found, cost=COST, **more))
+    declared = {"cost": COST, "cost_is_derived": False}
+    return judge_case(evidence(2.0, hardware=found, **{**declared, **more}))
 
 
 def facts(judged: Judgement) -> Mapping[str, Fact]:
@@ -191,10 +193,32 @@ def test_operations_are_those_that_the_counters_of_a_kernel_are_summed_to() -> N
 def test_fewer_operations_than_those_of_the_reference_may_be_another_algorithm() -> None:
     few = Counted("submission", {"fp32_flops": 2e6, "tensor_tf32": 0.0})
     counted = (few, Counted("reference", {"fp32_flops": 2e9, "tensor_tf32": 0.0}))
-    judged = judge(hardware(counted=counted), cost_is_derived=True)
-    assert judged.status == "valid"
-    assert "perhaps by another algorithm" in facts(judged)["operations"].text
+    for derived in (True, None):  # None: of a verdict that did not say
+        judged = judge(hardware(counted=counted), cost_is_derived=derived)
+        assert judged.status == "valid"
+        assert "perhaps by another algorithm" in facts(judged)["operations"].text
     assert judge(hardware(counted=counted)).status == "suspect"
+
+
+@pytest.mark.parametrize("control", [{"fp32_flops": 0.0, "tensor_tf32": 0.0}, {}])
+def test_a_reference_without_operations_that_count_asks_for_none(control: Any) -> None:
+    """A maximum, a sum of whole numbers and atomic additions are in no counter."""
+    few = Counted("submission", {"fp32_flops": 0.0, "tensor_tf32": 0.0})
+    judged = judge(hardware(counted=(few, Counted("reference", control))))
+    assert judged.status == "valid"
+    assert "none of the reference's operations" in facts(judged)["operations"].text
+
+
+def test_a_verdict_of_an_older_schema_is_judged_as_it_was(tmp_path: Path) -> None:
+    few = Counted("submission", {"fp32_flops": 2e6, "tensor_tf32": 0.0})
+    counted = (few, Counted("reference", {"fp32_flops": 2e9, "tensor_tf32": 0.0}))
+    path = tmp_path / "verdict.json"
+    write_verdict(verdict(evidence(hardware=hardware(counted=counted), cost=COST)), path)
+    stored = json.loads(path.read_text())
+    for case in stored["cases"]:
+        del case["evidence"]["cost_is_derived"]
+    path.write_text(json.dumps({**stored, "schema": 3}))
+    assert recheck(read_verdict(path)).status == "valid"
 
 
 def test_counters_without_the_vector_pipes_judge_no_operations() -> None:
@@ -301,9 +325,10 @@ def roomless(claims: float = 0.95, call_s: float = 4e-3) -> CaseEvidence:
 
 def test_windows_of_one_long_call_are_compared_with_the_clock_and_the_records() -> None:
     known = facts(judge_case(roomless()))
-    for name in ("clock", "work", "collect"):
+    for name in ("clock", "work"):
         assert known[name].result == "ok", known[name]
-    assert known["alone"].text == "no window has room for several calls"
+    assert known["alone"].text == "no window has several calls"
+    assert known["collect"].text == "a copy of results may take longer than a call"
     assert facts(judge_case(roomless(claims=0.3)))["clock"].result == "failed"
     assert facts(judge_case(roomless(call_s=5e-4)))["work"].result == "failed"
 

@@ -267,7 +267,8 @@ def test_the_references_own_large_result_needs_no_answer_in_float64(
     x[0] = torch.nan
     assert own_tolerance(problem, [x], [rounds(x)]) is None
     judged = replace(problem, check=lambda arguments, outputs: "the task has a check of its own")
-    assert own_tolerance(judged, make(1), [rounds(make(1)[0])]) is None
+    for other in (judged, replace(problem, relative=1e-5), replace(problem, absolute=1e-5)):
+        assert own_tolerance(other, make(1), [rounds(make(1)[0])]) is None
     monkeypatch.setattr(pieces, "PIECE", COUNT)
     assert own_tolerance(problem, make(1), [rounds(make(1)[0])]) is None
 

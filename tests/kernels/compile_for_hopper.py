@@ -269,14 +269,15 @@ def rows_of_16k() -> None:
         again = re.search(r"begin inline asm\s+xor.b32", made.asm["ptx"])
         assert bool(again) == bool(tiling["again"]), kernel
         assert made.metadata.shared * tiling["per_sm"] <= SHARED_BYTES, (kernel, tiling)
-    pieces = {"BLOCK": 8 * norms.IN_PIECES, "STAGES": 3, **dict.fromkeys(("ADDED", "KEPT"), True)}
-    for kernel, constants, warps in (
-        (norms.norm_means_kernel, {"BLOCK": norms.STREAMED}, 16),
-        (norms.norm_streamed_kernel, pieces, 8),
-    ):
-        names = [name for name in kernel.arg_names if name.islower()]
-        kinds = {name: (vectors | scalars).get(name, "*bf16") for name in names}
-        compiled(kernel, kinds, {"CENTRED": True, **constants}, num_warps=warps)
+    kinds = {
+        name: (vectors | scalars).get(name, "*bf16") for name in norms.norm_means_kernel.arg_names
+    }
+    compiled(
+        norms.norm_means_kernel,
+        {n: k for n, k in kinds.items() if n.islower()},
+        {"CENTRED": True, "BLOCK": norms.STREAMED},
+        num_warps=16,
+    )
     compiled(
         norms.norm_sums_kernel,
         {"sums": "*fp32", "totals": "*bf16", "count": "i32", "n": "i32"},

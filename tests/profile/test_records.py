@@ -249,6 +249,20 @@ def test_work_of_an_earlier_step_is_none_of_the_first(tmp_path: Path) -> None:
     assert device_time(timeline, stretch).busy_s * 1e6 == pytest.approx(180)
 
 
+def test_a_prefetch_of_the_first_step_does_not_count_the_work_before_it(tmp_path: Path) -> None:
+    made = Trace()
+    made.launch("gemm", 0, 10 * US, 90 * US)
+    for i in range(STEPS):
+        at, device = 5 + i * 10, 100 + i * 60
+        made.mark("gpuperf:step", at * US, (at + 8) * US)
+        if not i:
+            made.launch("prefetch", (at + 1) * US, 11 * US, 12 * US)
+        made.launch("gemm", (at + 3) * US, device * US, (device + 60) * US)
+    timeline = read_trace(made.write(tmp_path / "prefetch.json"))
+    (stretch,) = stretches(timeline, marked(timeline, "step"))
+    assert (stretch[0] // US, stretch[1] // US) == (90, 280)
+
+
 def test_work_beside_the_first_step_does_not_shorten_it(tmp_path: Path) -> None:
     made = Trace()
     made.launch("other_stream", 0, 10 * US, 900 * US)
