@@ -39,6 +39,7 @@ DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 PROFILED, LOOPED, WARM = 10, 20, 5
 SMALL = 2**16  # bytes up to which kernels are recorded
 GRAPH_S, MOST_CALLS = 2e-3, 200  # a graph is so long that the skew of the ranks is small against it
+LONGEST_S = 240.0  # seconds of all ranks: one that waits for another would never end
 # µs of nccl-tests; all-reduce of 64 MiB on two H100: 245 µs.
 PUBLISHED = {
     ("all_reduce", 2**10): 6.0,
@@ -189,8 +190,15 @@ def witnessed(cases: Sequence[Asked], world: int) -> list[dict[str, float]]:
         (folder / "cases.json").write_text(json.dumps(cases))
         words = [sys.executable, __file__, name, str(world)]
         ranks = [subprocess.Popen([*words, str(rank)]) for rank in range(world)]
-        if any(rank.wait() for rank in ranks):
-            raise SystemExit("a rank of torch failed")
+        try:
+            failed = any([rank.wait(LONGEST_S) for rank in ranks])
+        except subprocess.TimeoutExpired:
+            failed = True
+        finally:
+            for rank in ranks:
+                rank.kill()
+        if failed:
+            raise SystemExit(f"a rank of torch failed, or did not end within {LONGEST_S:g} s")
         found = [json.loads((folder / f"found-{r}.json").read_text()) for r in range(world)]
     return [_least(of_ranks) for of_ranks in zip(*found, strict=True)]
 
