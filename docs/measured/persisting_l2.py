@@ -26,8 +26,9 @@ L2_BYTES = 128 << 20  # at least those of any L2
 
 
 class Way(NamedTuple):
-    """Whether the child's lines persist, which process then evicts lines by reading much else, and
-    which one resets lines that persist: `child`, `other` (this process) or `nobody`."""
+    """What happens before a read: whether the lines of the child's buffer persist, which process
+    reads much else, and so evicts lines, and which one makes persisting lines normal ones again.
+    The processes are `child`, `other` (the one that measures) and `nobody`, for no process."""
 
     persists: bool
     evicts: str = "nobody"

@@ -79,8 +79,8 @@ class WindowTime:
 
 
 def usual(windows: Iterable[WindowTime]) -> list[WindowTime]:
-    """Return the *windows* with several calls; those with one call where none has several: the
-    contents are too large for that, or a call takes too long."""
+    """Return the *windows* with several calls. If there are none, as the contents are too large or
+    a call takes too long, return those with one call."""
     some = [window for window in windows if window.calls]
     return [window for window in some if window.calls > 1] or some
 

@@ -148,7 +148,8 @@ def stretches(timeline: Timeline, windows: Sequence[tuple[int, int]]) -> list[tu
         own, before = rows[inside], rows[launched < first]
         late = int(activities.end[before].max(initial=first))
         after = activities.start[own] >= late
-        if length[inside][after].sum() < length[inside][~after].sum():  # it ran beside these steps
+        # Earlier work that runs on while most of the steps' work is done does not delay the steps.
+        if length[inside][after].sum() < length[inside][~after].sum():
             late = int(activities.start[own].min())
         return [(max(first, late), max(last, int(activities.end[own].max())))]
     separate = []

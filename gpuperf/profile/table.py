@@ -244,13 +244,14 @@ def scales_of(profile: Profile) -> list[str]:
 
 
 def hidden_time(profile: Profile) -> list[str]:
-    """Return a sentence on the time of collectives that compute hides, which shares count too."""
+    """Return a sentence on collectives that run beside compute: their time is in the shares of
+    operators too."""
     occupied = profile.region.program.occupied if profile.region.program else {}
     linked_s, exposed_s = (occupied.get(name, 0.0) for name in ("communication", "exposed"))
     if not profile.cuda or linked_s - exposed_s <= DRAWN_OUT * profile.step_s:
         return []
     hidden = f"compute hides {format_time(linked_s - exposed_s)} of {format_time(linked_s)}"
-    return [f"{hidden} of collectives in a traced step: shares count both"]
+    return [f"in a traced step {hidden} of collectives: shares count that time twice"]
 
 
 def _scaled(what: str, scale: float, why: str) -> str:

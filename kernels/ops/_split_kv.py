@@ -278,15 +278,15 @@ def decode_split(
     scalars = (LOG2_E * d**-0.5, kv, queries, rows, chunk, kv_heads, pages)
     blocks = q if table is None else table  # any address does where no table is read
     power = triton.next_power_of_2(splits)
-    adding = {"D": d, "SPLITS": power, "STEP": min(MOST_LOADED // d, power), "OVERLAP": early}
+    combining = {"D": d, "SPLITS": power, "STEP": min(MOST_LOADED // d, power), "OVERLAP": early}
     if early:
-        adding["launch_pdl"] = True
+        combining["launch_pdl"] = True
 
     def call() -> torch.Tensor:
         tensors = q, k, v, blocks, parts, norms, o, arrived
         split_kernel[(sequences, splits)](*tensors, *scalars, **fixed, OVERLAP=early)
         if two:
-            combine_kernel[(sequences * rows,)](parts, norms, o, rows, splits, **adding)
+            combine_kernel[(sequences * rows,)](parts, norms, o, rows, splits, **combining)
         return o
 
     return call

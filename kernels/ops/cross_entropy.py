@@ -49,7 +49,8 @@ TILINGS = tuple(
 )
 
 # GROUP is the number of blocks of a row that a program of the backward has; 0: all.
-GRADIENTS = tuple({**tiling, "GROUP": group} for group in (0, 1, 4) for tiling in TILINGS)
+GRADIENTS = tuple({**tiling, "GROUP": 0} for tiling in TILINGS)
+GRADIENTS += tuple({**tiling, "GROUP": group} for group in (1, 4) for tiling in TILINGS[:2])
 
 
 @jit

@@ -234,45 +234,27 @@ def test_the_device_is_busy_where_it_works_and_not_where_the_host_marks(tmp_path
     assert [(a // US, b // US) for a, b in stretches(timeline, windows)] == [(0, 279)]
 
 
-def test_work_of_an_earlier_step_is_none_of_the_first(tmp_path: Path) -> None:
-    """The device ends the step before at 90 µs; it was launched before the first window."""
+@pytest.mark.parametrize(
+    ("ends", "prefetches", "begins"),
+    [(90, False, 90), (90, True, 90), (900, False, 100)],
+    ids=["work that delays", "work that delays, but for a prefetch", "work beside all steps"],
+)
+def test_work_launched_before_the_first_step_is_none_of_its_own(
+    ends: int, prefetches: bool, begins: int, tmp_path: Path
+) -> None:
+    """Three steps of 60 µs begin at 100 µs, and earlier work of the device at 10 µs."""
     made = Trace()
-    made.launch("ncclDevKernel_AllReduce_Sum", 0, 10 * US, 90 * US)
+    made.launch("earlier", 0, 10 * US, ends * US)
     for i in range(STEPS):
         at, device = 5 + i * 10, 100 + i * 60
         made.mark("gpuperf:step", at * US, (at + 8) * US)
-        made.launch("gemm", (at + 3) * US, device * US, (device + 60) * US)
-    timeline = read_trace(made.write(tmp_path / "late.json"))
-    windows = marked(timeline, "step")
-    (stretch,) = stretches(timeline, windows)
-    assert (stretch[0] // US, stretch[1] // US) == (90, 280)
-    assert device_time(timeline, stretch).busy_s * 1e6 == pytest.approx(180)
-
-
-def test_a_prefetch_of_the_first_step_does_not_count_the_work_before_it(tmp_path: Path) -> None:
-    made = Trace()
-    made.launch("gemm", 0, 10 * US, 90 * US)
-    for i in range(STEPS):
-        at, device = 5 + i * 10, 100 + i * 60
-        made.mark("gpuperf:step", at * US, (at + 8) * US)
-        if not i:
+        if prefetches and not i:
             made.launch("prefetch", (at + 1) * US, 11 * US, 12 * US)
         made.launch("gemm", (at + 3) * US, device * US, (device + 60) * US)
-    timeline = read_trace(made.write(tmp_path / "prefetch.json"))
+    timeline = read_trace(made.write(tmp_path / "late.json"))
     (stretch,) = stretches(timeline, marked(timeline, "step"))
-    assert (stretch[0] // US, stretch[1] // US) == (90, 280)
-
-
-def test_work_beside_the_first_step_does_not_shorten_it(tmp_path: Path) -> None:
-    made = Trace()
-    made.launch("other_stream", 0, 10 * US, 900 * US)
-    for i in range(STEPS):
-        at, device = 5 + i * 10, 100 + i * 60
-        made.mark("gpuperf:step", at * US, (at + 8) * US)
-        made.launch("gemm", (at + 3) * US, device * US, (device + 60) * US)
-    timeline = read_trace(made.write(tmp_path / "beside.json"))
-    (stretch,) = stretches(timeline, marked(timeline, "step"))
-    assert (stretch[0] // US, stretch[1] // US) == (100, 280)
+    assert (stretch[0] // US, stretch[1] // US) == (begins, 280)
+    assert device_time(timeline, stretch).busy_s * 1e6 == pytest.approx(180)
 
 
 def test_work_between_the_steps_is_none_of_theirs(tmp_path: Path) -> None:
