@@ -190,14 +190,14 @@ class Hardware:
 class CaseEvidence:
     """All that was observed in one case.
 
-    `failure` and `reason` say how the submission failed to run, if it did; `replaced` names
-    functions that its code replaced in the process, and `edited` says which file of the task, or of
-    those that it shares with the judge, it changed. `seeds` are those of each process, drawn after
-    the submission was imported. `started` says whether its processes are forks of one process,
-    whose libraries have the same addresses. `roofs` are those that `gpuperf calibrate` measured,
-    or else the device's data sheet. `hardware` is what was observed of a GPU (None: on a CPU).
-    `forbidden` says which kernels the submission may not spend its time in: `library`, those of
-    others. `cost_is_derived` says whether the cost is that of the reference's operators, so that
+    `failure` and `reason` say how the submission failed to run, if it did; `replaced` says what its
+    code replaced in the process, functions or noted times, and `edited` which file of the task, or
+    of those that it shares with the judge, it changed. `seeds` are those of each process, drawn
+    after the submission was imported. `started` says whether its processes are forks of one
+    process, whose libraries have the same addresses. `roofs` are those that `gpuperf calibrate`
+    measured, or else the device's data sheet. `hardware` is what was observed of a GPU (None: on a
+    CPU). `forbidden` says which kernels the submission may not spend its time in: `library`, those
+    of others. `cost_is_derived` says whether the cost is that of the reference's operators, so that
     another algorithm may need fewer operations (None: unknown, before schema 4).
     """
 

@@ -279,7 +279,7 @@ class Look(msgspec.Struct, tag="look", frozen=True):
 
 
 class Looked(msgspec.Struct, tag="looked", frozen=True):
-    """The names of the functions that were replaced in the seat."""
+    """What was replaced in the seat: the names of functions, or the times that it noted."""
 
     replaced: str = ""
 

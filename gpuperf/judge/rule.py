@@ -119,7 +119,7 @@ def _replays(evidence: CaseEvidence) -> Fact:
 
 
 def _functions(evidence: CaseEvidence) -> Fact:
-    text = f"the submission replaced functions: {evidence.replaced}"
+    text = f"the submission replaced {evidence.replaced}"
     return fact("functions", not evidence.replaced, None, None, text, "cheat")
 
 

@@ -63,6 +63,23 @@ def row_errors(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
     return largest.reshape(*first.shape[:-1], 1)
 
 
+def row_sizes(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the root mean square of each row, at least that of all rows, in float64, in a shape
+    that broadcasts to that of *tensor*; elements that are infinite or NaN do not count."""
+    width = tensor.shape[-1] if tensor.dim() else 1
+    squares = torch.zeros(
+        tensor.numel() // max(1, width), dtype=torch.float64, device=tensor.device
+    )
+    known = 0
+    for rows, values, _ in pairs(tensor, tensor):
+        finite = torch.isfinite(values)
+        known += int(finite.sum())
+        squares[rows] += torch.where(finite, values, 0.0).square_().sum(-1)
+    least = squares.sum() / max(1, known)
+    sizes = (squares / max(1, width)).maximum(least).clamp_min_(1e-300).sqrt_()
+    return sizes.reshape(*tensor.shape[:-1], 1) if tensor.dim() else sizes.reshape(())
+
+
 def largest_error(first: torch.Tensor, second: torch.Tensor) -> float:
     """Return the largest difference of two tensors of one shape; where one is NaN it is 0."""
     return max(

@@ -5,7 +5,8 @@ and its time is not shown. The rules do not trust the measured process. They for
 
 - more FLOPs than the SMs can do at the observed clock;
 - compulsory bytes that move faster than DRAM can, after the caches were flushed;
-- fewer bytes read from DRAM, by the hardware's counters, than the inputs have;
+- fewer bytes read from DRAM, by the hardware's counters, than the inputs have, or than the work of
+  an implementation that has quantized them before the call;
 - more counted bytes than the memory can move in the time;
 - FLOPs far above a measured roof, if no data sheet is known.
 """
@@ -50,7 +51,7 @@ def breach(record: Record, peaks: Peaks | None, ceilings: Peaks | None) -> Cavea
     time_s = samples.median_s
     caveat = _above_clock(cost, peaks, time_s, samples.clock_hz) or breaks_bus(record, peaks)
     if record.kind == "case" and caveat is None and _is_cold(record):
-        caveat = _above_bandwidth(cost, peaks, ceilings, time_s) or _reads_too_little(cost, record)
+        caveat = _above_bandwidth(record, peaks, ceilings, time_s) or _reads_too_little(record)
     if record.kind == "case" and caveat is None:
         caveat = _above_measured(cost, peaks, ceilings, time_s)
     return caveat
@@ -81,7 +82,7 @@ def _above_clock(
 
 
 def _above_bandwidth(
-    cost: Cost, peaks: Peaks | None, ceilings: Peaks | None, time_s: float
+    record: Record, peaks: Peaks | None, ceilings: Peaks | None, time_s: float
 ) -> Caveat | None:
     """Check compulsory bytes after a flush; written bytes may stay in the last cache."""
     known = peaks is not None and peaks.bandwidth is not None
@@ -89,7 +90,7 @@ def _above_bandwidth(
     bandwidth = basis.bandwidth if basis else None
     if basis is None or bandwidth is None or (not known and bandwidth.status != "measured"):
         return None
-    read, written = _compulsory(cost)
+    read, written = _compulsory(record)
     caches = [basis.figures[name].value for name in ("l2", "llc") if name in basis.figures]
     moved = read + (max(0.0, written - max(caches)) if caches else 0.0)
     rate = moved / time_s
@@ -110,9 +111,9 @@ def _most(figure: Figure) -> float:
     return 1 + MARGIN if figure.status in ("verified", "derived") else RAISED
 
 
-def _reads_too_little(cost: Cost, record: Record) -> Caveat | None:
+def _reads_too_little(record: Record) -> Caveat | None:
     measured = record.counters.get("dram_read_bytes")
-    read, _ = _compulsory(cost)
+    read, _ = _compulsory(record)
     if measured is None:
         return None
     uncertainty = record.counters.get("dram_uncertainty_bytes", 0.0)
@@ -151,7 +152,11 @@ def _above_measured(
     )
 
 
-def _compulsory(cost: Cost) -> tuple[int, int]:
-    """Return the bytes that a call must read from DRAM and must write to it."""
-    moved = [b for b in cost.bytes if b.channel == "dram"]
-    return sum(b.read for b in moved), sum(b.written for b in moved)
+def _compulsory(record: Record) -> tuple[int, int]:
+    """Return the bytes that a call must read from DRAM and must write to it: those of the cost, or
+    fewer that the implementation declares."""
+    models = [model.bytes for model in (record.cost, record.work) if model]
+    through_dram = [[b for b in each if b.channel == "dram"] for each in models]
+    known = [each for each in through_dram if each]
+    read = min((sum(b.read for b in each) for each in known), default=0)
+    return read, min((sum(b.written for b in each) for each in known), default=0)

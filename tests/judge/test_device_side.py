@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,6 +18,8 @@ from gpuperf.judge.device_trial import DeviceTrial
 from gpuperf.judge.inside import device_memory, device_side
 from gpuperf.judge.inside.device_memory import HOLD_BYTES, HOLDS, CannotShare, allocate
 from gpuperf.judge.inside.device_side import DeviceSide
+from gpuperf.judge.inside.seat import FORGED, Seat
+from gpuperf.judge.protocol import Look, Window
 from gpuperf.judge.reading import read_task
 from gpuperf.judge.seat import Ended
 from gpuperf.judge.settings import Settings
@@ -190,3 +193,18 @@ def test_memory_that_cannot_be_shared_is_freed(monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(CannotShare, match="share memory between processes"):
         allocate(64, torch.device("cuda:0"))
     assert driver.held == set()
+
+
+@pytest.mark.parametrize("forges", [False, True])
+def test_a_seat_says_that_its_notes_of_times_were_overwritten(forges: bool) -> None:
+    seat = Seat()
+
+    def call() -> torch.Tensor:
+        claims = sys._getframe(1).f_locals["claims"]
+        if forges:
+            claims[:] = [1e-9] * len(claims)
+        return torch.zeros(1)
+
+    seat._calls = [call] * 3
+    seat.answer(Window(1, (0, 1, 2)))
+    assert seat.answer(Look()).replaced == (FORGED if forges else "")

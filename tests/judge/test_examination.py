@@ -13,11 +13,11 @@ import torch.nn.functional as F
 from gpuperf.judge.inside import answers
 from gpuperf.judge.inside.answers import Answers
 from gpuperf.judge.inside.comparison import _moved, allowed_of, answer_of, compare, own_tolerance
-from gpuperf.judge.inside.contents import copies_of
+from gpuperf.judge.inside.contents import copies_of, inputs_of
 from gpuperf.judge.inside.examine import kinds_of, unfair_ways
-from gpuperf.judge.inside.first_calls import first_calls, operations_of, rounds_to_tf32
-from gpuperf.judge.inside.layout import take_apart
-from gpuperf.judge.inside.problem import Problem
+from gpuperf.judge.inside.first_calls import first_calls, operations_of, rounds_to_tf32, terms_of
+from gpuperf.judge.inside.layout import put_together, take_apart
+from gpuperf.judge.inside.problem import Problem, widened
 from gpuperf.judge.protocol import Contents
 from gpuperf.measure import pieces
 from gpuperf.measure.deviation import WrongResult
@@ -243,6 +243,59 @@ def test_no_task_is_fair_as_memory_runs_out(error: Exception) -> None:
 
     with pytest.raises(type(error)):
         list(unfair_ways(Problem(two, call), ("nominal",), 1))
+
+
+def heads(seed: int) -> list[torch.Tensor]:
+    torch.manual_seed(seed)
+    return [torch.randn(2, 8, 512, 64) for _ in range(3)]
+
+
+def attention(*given: torch.Tensor) -> torch.Tensor:
+    return F.scaled_dot_product_attention(*given)
+
+
+@pytest.mark.parametrize("kind", ["offset", "extreme"])
+def test_two_ways_to_compute_attention_are_right_for_values_that_amplify_rounding(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether one change of the inputs moves a row is chance: other rows show what it may move."""
+    monkeypatch.setattr(pieces, "PIECE", 2**14)
+    exact = lambda *given: attention(*widened(list(given)))  # noqa: E731
+    problem = Problem(heads, attention, exact, pure=True)
+    for seed in range(3):
+        skeleton, tensors = inputs_of(problem, Contents(0, seed, kind))
+        q, k, v = given = put_together(skeleton, tensors)
+        answer = answer_of(problem, given, harsh=True)
+        scores = (q * 8**-0.5) @ (k * 8**-0.5).transpose(-1, -2)
+        compare(problem, given, [torch.softmax(scores, -1) @ v], answer)
+        with pytest.raises(WrongResult):
+            compare(problem, given, [torch.softmax(scores.bfloat16().float(), -1) @ v], answer)
+
+
+def factors(seed: int) -> list[torch.Tensor]:
+    torch.manual_seed(seed)
+    return [torch.randn(16, 2**16), torch.randn(2**16, 16)]
+
+
+def test_a_sum_of_products_may_be_added_in_its_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pieces, "PIECE", 2**25)
+    exact = lambda a, b: a.double() @ b.double()  # noqa: E731
+    problem = Problem(factors, torch.matmul, exact, pure=True)
+    first = first_calls(problem, 1)
+    assert terms_of(first) == 2**16
+    problem = replace(problem, terms=terms_of(first))
+    a, b = given = factors(3)
+    answer = answer_of(problem, given)
+    in_order = torch.zeros(16, 16)
+    for column, row in zip(a.unbind(1), b, strict=True):
+        in_order += column[:, None] * row
+    compare(problem, given, [in_order], answer)
+    half = a.bfloat16().float() @ b
+    with pytest.raises(WrongResult):
+        compare(problem, given, [half], answer)
+    tf32 = [(t.view(torch.int32) & ~0x1FFF).view(torch.float32) for t in given]
+    with pytest.raises(WrongResult):
+        compare(problem, given, [tf32[0] @ tf32[1]], answer)
 
 
 def rounds(x: torch.Tensor) -> torch.Tensor:

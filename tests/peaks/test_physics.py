@@ -8,7 +8,7 @@ from measured import RUN_FILES, TESTS, name_of
 from synthetic import cpu_run, h200_ceilings, h200_peaks, h200_sweep
 
 from gpuperf.model.contract import Contract
-from gpuperf.model.cost import Bytes, Cost, Flops
+from gpuperf.model.cost import Bytes, Cost, Flops, Work
 from gpuperf.model.peaks import Ceiling, Figure, Peaks
 from gpuperf.model.record import Record
 from gpuperf.model.samples import Samples
@@ -102,6 +102,15 @@ def test_counters_show_whether_a_call_read_its_inputs() -> None:
     assert less.status == "impossible"
     assert less.reason.startswith("the call did not read its inputs: 890 MB came from DRAM")
     assert status(replace(less, status="ok"), None) == "impossible", "no data sheet is needed"
+
+
+@pytest.mark.parametrize("read", [GB // 2, 2 * GB])
+def test_an_implementation_that_quantized_its_weights_must_read_those_alone(read: int) -> None:
+    work = Work(bytes=(Bytes(read, 0), Bytes(0, GB, "link")))
+    record = taken(1.0, read=GB, dram_read_bytes=GB / 2)
+    assert status(replace(record, work=work)) == ("ok" if read < GB else "impossible")
+    record = taken(AT_BANDWIDTH / 1.9, read=GB)
+    assert status(replace(record, work=work)) == ("ok" if read < GB else "impossible")
 
 
 def test_flops_are_bounded_by_the_sms_at_the_observed_clock() -> None:

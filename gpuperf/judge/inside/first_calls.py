@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -105,6 +106,12 @@ def rounds_to_tf32(operations: Mapping[Any, int]) -> bool:
     the memory that is free: the reference's own error may be smaller than that of an equal call."""
     convolves = any("conv" in str(operation) for operation in operations)
     return convolves and bool(torch.backends.cudnn.allow_tf32)
+
+
+def terms_of(first: FirstCalls) -> int:
+    """Return the products that an element of the results adds, by the FLOPs of the operators."""
+    elements = sum(math.prod(spec.shape) for spec in first.results)
+    return int(sum(first.operations.values())) // (2 * max(1, elements))
 
 
 def _cost(

@@ -23,8 +23,9 @@ class Problem:
     returns a reason to refuse, or nothing. `compare(arguments, outputs, harsh)` replaces the
     comparison, and returns the error and its bound. `kinds` are the kinds of values that the task
     allows (None: to be found out), drawn by `make_kind(seed, kind)`. `relative` and `absolute` are
-    tolerances that the task declares. With `tf32` its products of fp32 may round to TF32. A `pure`
-    reference has left its arguments as they were.
+    tolerances that the task declares. With `tf32` its products of fp32 may round to TF32. `terms`
+    are the products that an element of the result adds, by the operators of the reference (0: it
+    multiplies no matrices). A `pure` reference has left its arguments as they were.
     """
 
     make: Callable[[int], Sequence[Any]]
@@ -40,6 +41,7 @@ class Problem:
     relative: float = 0.0
     absolute: float = 0.0
     tf32: bool = False
+    terms: int = 0
     pure: bool = False
 
 

@@ -7,7 +7,7 @@ TASK, DEVICE = "softmax", "any"
 
 class ModelNew(torch.nn.Module):
     def forward(self, x):
-        m = torch.full((x.shape[0], 1), -torch.inf)
+        m = x.new_full((x.shape[0], 1), -torch.inf)
         s = x.new_zeros(x.shape[0], 1)
         for part in x.split(256, 1):
             n = torch.maximum(m, part.amax(1, keepdim=True))
