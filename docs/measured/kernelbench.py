@@ -3,20 +3,21 @@
 `python docs/measured/kernelbench.py KernelBench/level1 kernelbench.jsonl --minutes 8` judges the
 problems in a folder that you fetched from github.com/ScalingIntelligence/KernelBench, and appends a
 line for each to the file. It starts no problem after that many minutes; run it again until all are
-judged. On several GPUs, `--part 0/2` and `--part 1/2` judge half of the problems each, at once into
-one file, each with one GPU in $CUDA_VISIBLE_DEVICES. It prints a line for each problem, then how
+judged. Several may run at once into one file, each with a GPU in $CUDA_VISIBLE_DEVICES: each takes
+the next problem that no other has. It prints a line for each problem, then how
 many have each status, why problems were not judged, and the median seconds of a problem.
 `--device cpu` tries it on a CPU.
 """
 
 import argparse
 import collections
+import fcntl
 import json
 import statistics
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import torch
 
@@ -27,7 +28,6 @@ from gpuperf.judge.rule import judge_case
 from gpuperf.judge.run import serving
 from gpuperf.judge.settings import Settings
 from gpuperf.judge.task import Submission
-from gpuperf.verb import parse
 
 COMPILED = """
 
@@ -74,13 +74,29 @@ def rows_of(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
+def take(taken: IO[str], index: int) -> bool:
+    """Lock the byte *index* of the file *taken*, until this process ends; return whether no other
+    process holds it."""
+    try:
+        fcntl.lockf(taken, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, index)
+    except OSError:
+        return False
+    return True
+
+
 def judge_all(problems: list[Path], out: Path, minutes: float, settings: Settings) -> None:
     """Judge the *problems* that *out* lacks, and print a line for each."""
-    done, ends = {row["problem"] for row in rows_of(out)}, time.monotonic() + 60 * minutes
-    with serving(settings) as server, tempfile.TemporaryDirectory() as folder:
-        for problem in problems:
+    ends = time.monotonic() + 60 * minutes
+    with (
+        serving(settings) as server,
+        tempfile.TemporaryDirectory() as folder,
+        out.with_suffix(".lock").open("w") as taken,
+    ):
+        for index, problem in enumerate(problems):
             began = time.monotonic()
-            if problem.stem in done or began > ends:
+            if began > ends or not take(taken, index):
+                continue
+            if problem.stem in {row["problem"] for row in rows_of(out)}:
                 continue
             row = {"problem": problem.stem, **judge(problem, folder, settings, server)}
             row["took_s"] = round(time.monotonic() - began, 2)
@@ -109,7 +125,6 @@ def main() -> None:
     parser.add_argument("folder", type=Path, help="folder of problems, such as KernelBench/level1")
     parser.add_argument("out", type=Path, help="file to append a line for each problem to")
     parser.add_argument("--minutes", type=float, default=8.0, help="start no problem after these")
-    parser.add_argument("--part", default="0/1", help="which part of the problems, as 0/4")
     parser.add_argument("--device", default="cuda:0", help="cuda:0 or cpu")
     given = parser.parse_args()
     if given.device != "cpu" and not torch.cuda.is_available():
@@ -118,8 +133,7 @@ def main() -> None:
     if not problems:
         raise SystemExit(f"{given.folder} has no *.py; fetch KernelBench and name its level1.")
     settings = Settings(processes=1, deadline_s=90.0, started="forked", device=given.device)
-    part, parts = parse.part(given.part)
-    judge_all(problems[part::parts], given.out, given.minutes, settings)
+    judge_all(problems, given.out, given.minutes, settings)
     summarize(rows_of(given.out), len(problems))
 
 
