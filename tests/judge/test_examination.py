@@ -159,7 +159,9 @@ def test_a_reference_that_runs_out_of_memory_is_not_taken_for_one_that_changes_n
 def test_scalars_and_vectors_are_moved_alike() -> None:
     for value in (torch.tensor(60.0), torch.tensor([60.0]), torch.full((300,), 60.0)):
         off = (_moved(value) - 60.0).abs() / 60.0
-        assert off.max().item() == pytest.approx(8 * 2.0**-24, rel=1e-6)
+        assert off.max().item() == pytest.approx(32 * 2.0**-24, rel=1e-6)
+    off = (_moved(torch.full((300,), 60.0).bfloat16()) - 60.0).abs() / 60.0
+    assert off.max().item() == pytest.approx(8 * 2.0**-8)
     assert _moved(torch.tensor([3])).tolist() == [3]
 
 
@@ -270,6 +272,31 @@ def test_two_ways_to_compute_attention_are_right_for_values_that_amplify_roundin
         compare(problem, given, [torch.softmax(scores, -1) @ v], answer)
         with pytest.raises(WrongResult):
             compare(problem, given, [torch.softmax(scores.bfloat16().float(), -1) @ v], answer)
+
+
+def test_a_mean_may_be_added_in_four_lanes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a row of equal numbers, roundings do not cancel, and the norm multiplies them by 316."""
+    monkeypatch.setattr(pieces, "PIECE", 2**14)
+
+    def norm(x: torch.Tensor) -> torch.Tensor:
+        return F.layer_norm(x, x.shape[1:])
+
+    def by_lanes(x: torch.Tensor) -> torch.Tensor:
+        total = torch.zeros(96, 4)
+        for part in x.split(4, 1):
+            total = total + part
+        off = x - total.sum(1, keepdim=True) / 512
+        return off * torch.rsqrt(off.square().mean(1, keepdim=True) + 1e-5)
+
+    problem = Problem(lambda seed: [torch.randn(96, 512)], norm, lambda x: norm(x.double()))
+    for seed in range(20):
+        torch.manual_seed(seed)
+        skeleton, tensors = inputs_of(problem, Contents(0, seed, "constant"))
+        given = put_together(skeleton, tensors)
+        answer = answer_of(problem, given, harsh=True)
+        compare(problem, given, [by_lanes(*given)], answer)
+        with pytest.raises(WrongResult):
+            compare(problem, given, [norm(given[0].bfloat16().float())], answer)
 
 
 def factors(seed: int) -> list[torch.Tensor]:

@@ -5,7 +5,7 @@ bound of an element is four roundings of the result's dtype and of one result in
 of a sum of products in fp32 (`measure.checks`), plus what libraries' special functions may be off.
 On top of that, an element may be off as far as four times the largest error of the reference itself
 in that row. For values that are not nominal, which may amplify roundings, it may be off as far as
-that, or as a change of the inputs by eight roundings, moves any row, for the rows' sizes: how far
+that, or as a change of the inputs by `NEAR` roundings, moves any row, for the rows' sizes: how far
 one row moves is chance, as the two largest scores of a softmax may change alike.
 """
 
@@ -26,7 +26,9 @@ from gpuperf.measure.result_shape import tensors_of
 from gpuperf.measure.result_tensors import share_memory
 
 ROUNDINGS = 8  # four of the result, and four of one result in between
-NEAR = 8.0  # roundings of an input
+# Roundings of an input. Partial sums are kept in fp32: those of a row of equal numbers are rounded
+# in one direction, and a layer norm of such a row multiplies what its mean is off by 316.
+NEAR, NEAR_FP32 = 8.0, 32.0
 GRANTED = 4.0  # times the reference's own error in a row
 
 
@@ -131,20 +133,21 @@ def _is_alone(results: Sequence[torch.Tensor], arguments: Sequence[Any]) -> bool
 
 
 def _moved(value: Any) -> Any:
-    """Return *value* with floating-point tensors in float64, off by `NEAR` roundings."""
+    """Return *value* with floating-point tensors in float64, off by some roundings."""
     if isinstance(value, list | tuple):
         return type(value)(map(_moved, value))
     if not isinstance(value, torch.Tensor) or not value.is_floating_point():
         return value
     unit = UNIT_ROUNDOFF.get(dtype_name(value.dtype) or "", 0.0)
+    unit *= NEAR_FP32 if value.dtype == torch.float32 else NEAR
     generator = torch.Generator(value.device).manual_seed(1)
     moved = value.to(torch.float64, copy=True)
     if not value.dim():
-        return moved * (1 + NEAR * unit)
+        return moved * (1 + unit)
     for part in parts(value):
         shape = moved[part].shape
         signs = torch.randint(2, shape, generator=generator, device=value.device) * 2.0 - 1.0
-        moved[part] *= 1 + NEAR * unit * signs
+        moved[part] *= 1 + unit * signs
     return moved
 
 
