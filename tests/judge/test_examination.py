@@ -159,7 +159,7 @@ def test_a_reference_that_runs_out_of_memory_is_not_taken_for_one_that_changes_n
 def test_scalars_and_vectors_are_moved_alike() -> None:
     for value in (torch.tensor(60.0), torch.tensor([60.0]), torch.full((300,), 60.0)):
         off = (_moved(value) - 60.0).abs() / 60.0
-        assert off.max().item() == pytest.approx(32 * 2.0**-24, rel=1e-6)
+        assert off.max().item() == pytest.approx(128 * 2.0**-24, rel=1e-6)
     off = (_moved(torch.full((300,), 60.0).bfloat16()) - 60.0).abs() / 60.0
     assert off.max().item() == pytest.approx(8 * 2.0**-8)
     assert _moved(torch.tensor([3])).tolist() == [3]
@@ -296,7 +296,7 @@ def test_a_mean_may_be_added_in_four_lanes(monkeypatch: pytest.MonkeyPatch) -> N
         answer = answer_of(problem, given, harsh=True)
         compare(problem, given, [by_lanes(*given)], answer)
         with pytest.raises(WrongResult):
-            compare(problem, given, [norm(given[0].bfloat16().float())], answer)
+            compare(problem, given, [given[0] - given[0].mean(1, keepdim=True)], answer)
 
 
 def factors(seed: int) -> list[torch.Tensor]:

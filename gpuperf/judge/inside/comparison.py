@@ -27,8 +27,9 @@ from gpuperf.measure.result_tensors import share_memory
 
 ROUNDINGS = 8  # four of the result, and four of one result in between
 # Roundings of an input. Partial sums are kept in fp32: those of a row of equal numbers are rounded
-# in one direction, and a layer norm of such a row multiplies what its mean is off by 316.
-NEAR, NEAR_FP32 = 8.0, 32.0
+# in one direction, and a layer norm of such a row multiplies what its mean is off by 316. With 32,
+# one of 217 results of attention by torch's products on an H200 was called wrong; TF32 has 8192.
+NEAR, NEAR_FP32 = 8.0, 128.0
 GRANTED = 4.0  # times the reference's own error in a row
 
 
