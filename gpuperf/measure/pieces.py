@@ -67,9 +67,8 @@ def row_sizes(tensor: torch.Tensor) -> torch.Tensor:
     """Return the root mean square of each row, at least that of all rows, in float64, in a shape
     that broadcasts to that of *tensor*; elements that are infinite or NaN do not count."""
     width = tensor.shape[-1] if tensor.dim() else 1
-    squares = torch.zeros(
-        tensor.numel() // max(1, width), dtype=torch.float64, device=tensor.device
-    )
+    count = tensor.numel() // max(1, width)
+    squares = torch.zeros(count, dtype=torch.float64, device=tensor.device)
     known = 0
     for rows, values, _ in pairs(tensor, tensor):
         finite = torch.isfinite(values)

@@ -44,7 +44,7 @@ REPEATED = (
 
 @jit
 def added(a, b, c, d):
-    """Add two pairs."""
+    """Add two pairs, element by element."""
     return a + c, b + d
 
 
