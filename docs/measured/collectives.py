@@ -9,7 +9,7 @@ For each case of NCCL in the run, two processes make the same call by torch alon
 - `kernel`: the least duration over the ranks of the call's kernel, by torch.profiler, up to 64 KiB;
   the median of ten calls. A rank that comes early waits in its kernel, the last one does not.
 - `in graph`: the same of the kernels of a CUDA graph of ten calls, and `gap`: the time from the end
-  of one to the start of the next.
+  of one to the start of the next, with the copy of an all-reduce out of place.
 - `loop`: events around a loop of calls, as torch's users and nccl-tests time them.
 
 `published` are figures of nccl-tests for two H200 on NVLink (fp16, out of place, NCCL 2.29.2).
@@ -227,7 +227,8 @@ def witnessed(cases: Sequence[Asked], world: int) -> list[dict[str, float]]:
 def _least(ranks: Sequence[dict[str, Any]]) -> dict[str, float]:
     least = {name: min(rank[name] for rank in ranks) for name in ("loop", "graph")}
     for name in RECORDED:
-        times = [min(each) for each in zip(*(rank[name] for rank in ranks), strict=True)]
+        recorded = [rank[name] for rank in ranks]  # of none, if a rank has lost some
+        times = [min(each) for each in zip(*recorded, strict=True)] if all(recorded) else []
         least[name] = statistics.median(times) if times else float("nan")
     return least
 
@@ -285,9 +286,10 @@ def main() -> None:
     small = [(r, t) for asked, r, t in rows if asked[1] <= SMALL and not _copies(asked)]
     off = max((abs(r.times["wire"].median_s / t["graph"] - 1) for r, t in large), default=0.0)
     late = [abs(r.times["wire"].median_s - t["in graph"] - t["gap"]) for r, t in small]
+    late = [each for each in late if not math.isnan(each)]
     print(f"{len(large)} cases of 16 MiB or more are within {off:.1%} of torch's graph")
     print(
-        f"{len(small)} cases of 64 KiB or less are within {max(late, default=0.0) * 1e6:.2f} µs of "
+        f"{len(late)} cases of 64 KiB or less are within {max(late, default=0.0) * 1e6:.2f} µs of "
         f"a kernel and a gap of torch's graph, {statistics.median(late or [0.0]) * 1e6:.2f} µs in "
         "the median"
     )

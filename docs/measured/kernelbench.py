@@ -4,9 +4,9 @@
 problems in a folder that you fetched from github.com/ScalingIntelligence/KernelBench, and appends a
 line for each to the file. It starts no problem after that many minutes; run it again until all are
 judged. Several may run at once into one file, each with a GPU in $CUDA_VISIBLE_DEVICES: each takes
-the next problem that no other has. It prints a line for each problem, then how
-many have each status, why problems were not judged, and the median seconds of a problem.
-`--device cpu` tries it on a CPU.
+the next problem that no other has. It prints a line for each problem, then how many have each
+status, why problems were not judged, and the median seconds of a problem. `--device cpu` tries it
+on a CPU.
 """
 
 import argparse
@@ -75,11 +75,11 @@ def rows_of(path: Path) -> list[dict[str, Any]]:
 
 
 def take(taken: IO[str], index: int) -> bool:
-    """Lock the byte *index* of the file *taken*, until this process ends; return whether no other
-    process holds it."""
+    """Lock the byte *index* of the file *taken* until it is closed; return whether no other process
+    holds it."""
     try:
         fcntl.lockf(taken, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, index)
-    except OSError:
+    except (BlockingIOError, PermissionError):
         return False
     return True
 

@@ -127,6 +127,7 @@ class Trial:
         self._look()
         if self._gpu is not None and not any(audit.failed for audit in self._audits):
             self._look_closer(plan, self._gpu)
+            self._look()
 
     def _look(self) -> None:
         """Keep which functions the submission has replaced. Raises: Ended."""

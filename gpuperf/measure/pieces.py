@@ -6,6 +6,7 @@ part of one row.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import torch
@@ -65,16 +66,12 @@ def row_errors(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
 
 def row_sizes(tensor: torch.Tensor) -> torch.Tensor:
     """Return the root mean square of each row, at least that of all rows, in float64, in a shape
-    that broadcasts to that of *tensor*; elements that are infinite or NaN do not count."""
-    width = tensor.shape[-1] if tensor.dim() else 1
-    count = tensor.numel() // max(1, width)
+    that broadcasts to that of *tensor*; elements that are infinite or NaN count as zeros."""
+    count, width = math.prod(tensor.shape[:-1]), tensor.shape[-1] if tensor.dim() else 1
     squares = torch.zeros(count, dtype=torch.float64, device=tensor.device)
-    known = 0
     for rows, values, _ in pairs(tensor, tensor):
-        finite = torch.isfinite(values)
-        known += int(finite.sum())
-        squares[rows] += torch.where(finite, values, 0.0).square_().sum(-1)
-    least = squares.sum() / max(1, known)
+        squares[rows] += values.nan_to_num(0.0, 0.0, 0.0).square_().sum(-1)
+    least = squares.sum() / max(1, tensor.numel())
     sizes = (squares / max(1, width)).maximum(least).clamp_min_(1e-300).sqrt_()
     return sizes.reshape(*tensor.shape[:-1], 1) if tensor.dim() else sizes.reshape(())
 

@@ -5,8 +5,8 @@ and its time is not shown. The rules do not trust the measured process. They for
 
 - more FLOPs than the SMs can do at the observed clock;
 - compulsory bytes that move faster than DRAM can, after the caches were flushed;
-- fewer bytes read from DRAM, by the hardware's counters, than the inputs have, or than the work of
-  an implementation that has quantized them before the call;
+- fewer bytes read from DRAM, by the hardware's counters, than the inputs have, or a quarter of them
+  where the implementation declares that it has quantized them before the call;
 - more counted bytes than the memory can move in the time;
 - FLOPs far above a measured roof, if no data sheet is known.
 """
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gpuperf.model.cost import Cost
+from gpuperf.model.cost import Cost, Work
 from gpuperf.model.counted import breaks_bus
 from gpuperf.model.peaks import Figure, Peaks
 from gpuperf.model.record import Caveat, Record
@@ -25,6 +25,7 @@ from gpuperf.units import format_bytes, format_rate, format_time
 MARGIN = 0.02  # error of the clock, the timer and a data sheet together
 RAISED = 1.5  # factor by which a measured roof or an uncertain figure may be too low
 READ = 0.9  # share of the compulsory reads that counters always show
+LEAST_CODE = 0.25  # of the bytes of a weight: 4 of 16 bits
 
 HINT = (
     "check that each call computes its result anew from its inputs, and that the cost of the "
@@ -152,11 +153,16 @@ def _above_measured(
     )
 
 
-def _compulsory(record: Record) -> tuple[int, int]:
+def _compulsory(record: Record) -> tuple[float, float]:
     """Return the bytes that a call must read from DRAM and must write to it: those of the cost, or
-    fewer that the implementation declares."""
-    models = [model.bytes for model in (record.cost, record.work) if model]
-    through_dram = [[b for b in each if b.channel == "dram"] for each in models]
-    known = [each for each in through_dram if each]
-    read = min((sum(b.read for b in each) for each in known), default=0)
-    return read, min((sum(b.written for b in each) for each in known), default=0)
+    fewer reads that the implementation declares as its work."""
+    read, written = _through_dram(record.cost)
+    declared, _ = _through_dram(record.work)
+    if 0 < declared < read:  # codes of its weights
+        read = max(declared, read * LEAST_CODE)
+    return read, written
+
+
+def _through_dram(model: Cost | Work | None) -> tuple[float, float]:
+    moved = [b for b in model.bytes if b.channel == "dram"] if model else []
+    return float(sum(b.read for b in moved)), float(sum(b.written for b in moved))

@@ -15,7 +15,7 @@ from gpuperf.judge.inside.answers import Answers
 from gpuperf.judge.inside.comparison import _moved, allowed_of, answer_of, compare, own_tolerance
 from gpuperf.judge.inside.contents import copies_of, inputs_of
 from gpuperf.judge.inside.examine import kinds_of, unfair_ways
-from gpuperf.judge.inside.first_calls import first_calls, operations_of, rounds_to_tf32, terms_of
+from gpuperf.judge.inside.first_calls import first_calls, operations_of, rounds_to_tf32
 from gpuperf.judge.inside.layout import put_together, take_apart
 from gpuperf.judge.inside.problem import Problem, widened
 from gpuperf.judge.protocol import Contents
@@ -274,6 +274,72 @@ def test_two_ways_to_compute_attention_are_right_for_values_that_amplify_roundin
             compare(problem, given, [torch.softmax(scores.bfloat16().float(), -1) @ v], answer)
 
 
+def test_terms_are_those_of_one_operator_whatever_is_reduced_after_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pieces, "PIECE", 2**14)
+    labels = torch.arange(64) % 100
+
+    def loss(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return F.cross_entropy(x @ w, labels)
+
+    def draw(seed: int) -> list[torch.Tensor]:
+        torch.manual_seed(seed)
+        return [torch.randn(64, 96), torch.randn(96, 100) / 10]
+
+    problem = Problem(draw, loss, lambda x, w: loss(x.double(), w.double()), pure=True)
+    problem = replace(problem, terms=first_calls(problem, 1).terms)
+    assert problem.terms == 96
+    twice = Problem(heads, lambda q, k, v: torch.softmax(q @ k.transpose(-1, -2), -1) @ v)
+    assert first_calls(twice, 1).terms == 512
+    assert first_calls(Problem(make, torch.sin), 1).terms == 0
+    x, w = given = draw(2)
+    half = F.cross_entropy(x[::2] @ w, labels[::2])
+    with pytest.raises(WrongResult):
+        compare(problem, given, [half], answer_of(problem, given))
+
+
+def signs(x: torch.Tensor) -> torch.Tensor:
+    return torch.sign(x - x.mean(1, keepdim=True))
+
+
+def levels(x: torch.Tensor) -> torch.Tensor:
+    step = x.abs().amax(1, keepdim=True) / 127
+    return torch.round(x / step) * step
+
+
+@pytest.mark.parametrize("function", [signs, levels])
+@pytest.mark.parametrize("kind", ["scale", "offset", "constant"])
+def test_a_step_that_flips_in_one_row_frees_no_other_row(
+    function: Callable[[torch.Tensor], torch.Tensor], kind: str
+) -> None:
+    def draw(seed: int) -> list[torch.Tensor]:
+        torch.manual_seed(seed)
+        return [torch.randn(96, 512)]
+
+    problem = Problem(draw, function, lambda x: function(x.double()), pure=True)
+    for seed in range(5):
+        skeleton, tensors = inputs_of(problem, Contents(0, seed, kind))
+        given = put_together(skeleton, tensors)
+        answer = answer_of(problem, given, harsh=True)
+        compare(problem, given, [function(*given)], answer)
+        zeroed = function(*given)
+        zeroed[1::2] = 0.0
+        for wrong in (zeroed, 1.05 * function(*given)):
+            with pytest.raises(WrongResult):
+                compare(problem, given, [wrong], answer)
+
+
+def test_a_result_without_elements_is_right_for_all_values() -> None:
+    def both(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return x + 1, x.new_zeros(3, 0)
+
+    problem = Problem(make, both, lambda x: both(x.double()), pure=True)
+    skeleton, tensors = inputs_of(problem, Contents(0, 1, "offset"))
+    given = put_together(skeleton, tensors)
+    compare(problem, given, list(both(*given)), answer_of(problem, given, harsh=True))
+
+
 def test_a_mean_may_be_added_in_four_lanes(monkeypatch: pytest.MonkeyPatch) -> None:
     """In a row of equal numbers, roundings do not cancel, and the norm multiplies them by 316."""
     monkeypatch.setattr(pieces, "PIECE", 2**14)
@@ -308,9 +374,8 @@ def test_a_sum_of_products_may_be_added_in_its_order(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(pieces, "PIECE", 2**25)
     exact = lambda a, b: a.double() @ b.double()  # noqa: E731
     problem = Problem(factors, torch.matmul, exact, pure=True)
-    first = first_calls(problem, 1)
-    assert terms_of(first) == 2**16
-    problem = replace(problem, terms=terms_of(first))
+    problem = replace(problem, terms=first_calls(problem, 1).terms)
+    assert problem.terms == 2**16
     a, b = given = factors(3)
     answer = answer_of(problem, given)
     in_order = torch.zeros(16, 16)

@@ -21,7 +21,7 @@ from gpuperf.judge.inside.contents import copies_of, inputs_of
 from gpuperf.judge.inside.device_memory import CannotShare, allocate
 from gpuperf.judge.inside.draws import NOMINAL
 from gpuperf.judge.inside.examine import kinds_of, unfair_ways
-from gpuperf.judge.inside.first_calls import first_calls, rounds_to_tf32, same_bits, terms_of
+from gpuperf.judge.inside.first_calls import first_calls, rounds_to_tf32, same_bits
 from gpuperf.judge.inside.layout import Slots, lay_out, map_file, put_together, view_of
 from gpuperf.judge.inside.problem import Problem, load_problem
 from gpuperf.judge.inside.serving import serve
@@ -130,8 +130,9 @@ class Answers:
         first = first_calls(problem, request.seed)
         self._changeable = first.changed
         tf32 = self._device.type == "cuda" and rounds_to_tf32(first.operations)
-        terms = terms_of(first)
-        self._problem = problem = replace(problem, pure=not first.changed, tf32=tf32, terms=terms)
+        self._problem = problem = replace(
+            problem, pure=not first.changed, tf32=tf32, terms=first.terms
+        )
         result = sum(spec.bytes for spec in first.results)
         room = self._take(self._seats_bytes(result))
         # Beside an answer, the examination holds other contents and two results more.

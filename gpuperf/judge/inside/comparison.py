@@ -4,9 +4,10 @@ The answer is the reference in float64, or in its own dtype where it does not ru
 bound of an element is four roundings of the result's dtype and of one result in between, and those
 of a sum of products in fp32 (`measure.checks`), plus what libraries' special functions may be off.
 On top of that, an element may be off as far as four times the largest error of the reference itself
-in that row. For values that are not nominal, which may amplify roundings, it may be off as far as
-that, or as a change of the inputs by `NEAR` roundings, moves any row, for the rows' sizes: how far
-one row moves is chance, as the two largest scores of a softmax may change alike.
+in that row. Values that are not nominal may amplify roundings: then it may also be off as far as a
+change of the inputs by `NEAR` roundings (`NEAR_FP32` of fp32) moves its row, or up to a hundredth
+of the row's size as far as that moves any row, for their sizes. One change shows too little of one
+row: where it moves the two largest scores of a softmax alike, it does not move the result.
 """
 
 from __future__ import annotations
@@ -26,11 +27,12 @@ from gpuperf.measure.result_shape import tensors_of
 from gpuperf.measure.result_tensors import share_memory
 
 ROUNDINGS = 8  # four of the result, and four of one result in between
-# Roundings of an input. Partial sums are kept in fp32: those of a row of equal numbers are rounded
-# in one direction, and a layer norm of such a row multiplies what its mean is off by 316. With 32,
-# one of 217 results of attention by torch's products on an H200 was called wrong; TF32 has 8192.
+# Roundings of an input; one to TF32 is 8192 of fp32. Partial sums are kept in fp32, and those of a
+# row of equal numbers are all rounded in one direction; a layer norm divides the error of its mean
+# by √1e-5 there.
 NEAR, NEAR_FP32 = 8.0, 128.0
 GRANTED = 4.0  # times the reference's own error in a row
+LENT = 1e-2  # of a row's size, at most, for what moves other rows
 
 
 @dataclass(frozen=True)
@@ -187,7 +189,7 @@ def _compare_one(
         return _by_declared(problem, got, want)
     granted = GRANTED * row_errors(own, want)
     if near is not want:
-        granted = _in_all_rows(granted.maximum(row_errors(near, want)), want)
+        granted = granted.maximum(_moves(near, want))
     allowed = allowed_of(got.dtype, problem.tf32, problem.terms)
     check = deviation(got, want, allowed, granted)
     if not check.error <= check.tolerance:
@@ -215,10 +217,13 @@ def _by_declared(problem: Problem, got: torch.Tensor, want: torch.Tensor) -> tup
     return worst, 1.0
 
 
-def _in_all_rows(errors: torch.Tensor, want: torch.Tensor) -> torch.Tensor:
-    """Return for each row of *want* the largest of all rows' *errors*, for the rows' sizes."""
+def _moves(near: torch.Tensor, want: torch.Tensor) -> torch.Tensor:
+    """Return how far each row of *want* may be off, as *near* shows for it and for other rows."""
+    own = row_errors(near, want)
+    if not own.numel():
+        return own
     size = row_sizes(want)
-    return (errors / size).max() * size if errors.numel() else errors
+    return own.maximum((own / size).max().clamp_max(LENT) * size)
 
 
 def allowed_of(dtype: torch.dtype, tf32: bool = False, terms: int = 0) -> float:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch.utils.flop_counter import FlopCounterMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
 from gpuperf.judge.inside.comparison import answer_of
 from gpuperf.judge.inside.contents import copies_of, inputs_of
@@ -27,7 +27,8 @@ from gpuperf.model.cost import Bytes, Cost, Flops
 class FirstCalls:
     """What calls of the reference show: its results, the numbers of the inputs that it changed,
     whether it runs in float64 too, whether a result shares memory with an input, its FLOPs by
-    operator, the bytes of the inputs' elements that are not zero, and its cost."""
+    operator, the bytes of the inputs' elements that are not zero, its cost, and the products that
+    an element of one operator's result adds, at most."""
 
     results: tuple[TensorSpec, ...]
     changed: frozenset[int]
@@ -36,6 +37,7 @@ class FirstCalls:
     operations: Mapping[Any, int]
     nonzero_bytes: float
     cost: Cost
+    terms: int
 
 
 def first_calls(problem: Problem, seed: int) -> FirstCalls:
@@ -61,7 +63,8 @@ def first_calls(problem: Problem, seed: int) -> FirstCalls:
     answer = answer_of(problem, put_together(given, tensors))
     results = tuple(spec_of(tensor) for tensor in answer.own)
     cost = _cost(problem, tensors, counts, results)
-    return FirstCalls(results, changed, answer.wide, aliases, counts, nonzero, cost)
+    terms = terms_of(problem, tensors, given) if counts else 0
+    return FirstCalls(results, changed, answer.wide, aliases, counts, nonzero, cost, terms)
 
 
 def _changed_by(problem: Problem, contents: Contents) -> frozenset[int]:
@@ -108,10 +111,31 @@ def rounds_to_tf32(operations: Mapping[Any, int]) -> bool:
     return convolves and bool(torch.backends.cudnn.allow_tf32)
 
 
-def terms_of(first: FirstCalls) -> int:
-    """Return the products that an element of the results adds, by the FLOPs of the operators."""
-    elements = sum(math.prod(spec.shape) for spec in first.results)
-    return int(sum(first.operations.values())) // (2 * max(1, elements))
+class _Terms(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped there
+    """Finds the most products that an element of one operator's first result adds, by its FLOPs."""
+
+    most = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        named = kwargs or {}
+        formula = flop_registry.get(func._overloadpacket)
+        if formula is None:
+            with self:
+                parts = func.decompose(*args, **named)
+            return func(*args, **named) if parts is NotImplemented else parts
+        result = func(*args, **named)
+        elements = max(1, tensors_of(result)[0].numel())
+        self.most = max(self.most, int(formula(*args, **named, out_val=result)) // (2 * elements))
+        return result
+
+
+def terms_of(problem: Problem, tensors: list[torch.Tensor], skeleton: Any) -> int:
+    """Return the most products that an element of any operator's result adds: k of a product of
+    matrices; 0 where the reference has none, or does not run in torch's modes."""
+    with contextlib.suppress(Exception), _Terms() as terms:
+        problem.call(*put_together(skeleton, copies_of(problem, tensors)))
+        return int(terms.most)
+    return 0
 
 
 def _cost(

@@ -24,8 +24,8 @@ class Problem:
     comparison, and returns the error and its bound. `kinds` are the kinds of values that the task
     allows (None: to be found out), drawn by `make_kind(seed, kind)`. `relative` and `absolute` are
     tolerances that the task declares. With `tf32` its products of fp32 may round to TF32. `terms`
-    are the products that an element of the result adds, by the operators of the reference (0: it
-    multiplies no matrices). A `pure` reference has left its arguments as they were.
+    are the most products that an element of an operator's result adds (0: it multiplies no
+    matrices). A `pure` reference has left its arguments as they were.
     """
 
     make: Callable[[int], Sequence[Any]]

@@ -46,7 +46,7 @@ _clock, _len, _type, _isinstance = time.perf_counter, len, type, isinstance
 _Tensor, _address = torch.Tensor, torch.Tensor.data_ptr
 _watched, _replaced = watched_functions, replaced_functions
 
-FORGED = "the times that were noted of its calls"
+FORGED = "the noted times of its calls"
 NOTED_S = 1e-9  # by which two sums of the same times may differ
 
 
@@ -132,7 +132,7 @@ class Seat:
             run()
             if gpu is not None:
                 gpu.wait()
-        if abs(claimed_s - sum(claims)) > NOTED_S:
+        if not abs(claimed_s - sum(claims)) <= NOTED_S:
             self._forged = FORGED
         if gpu is not None and claims:  # calls return before the device has ended them
             claims[-1] += max(0.0, _clock() - began - sum(claims))
