@@ -109,7 +109,7 @@ class Plan:
     def _many(self) -> int:
         """Draw the number of calls of a window."""
         most = most_calls(self.slots)
-        least = max(1, self.slots // 2)
+        least = max(2, self.slots // 2)  # windows of one call are planned by themselves
         if self.call_s is None:
             return max(1, self.slots // 3)
         fitting = max(1, int(LONGEST_S / max(self.call_s, 1e-9)))

@@ -183,7 +183,8 @@ def _alone(evidence: CaseEvidence) -> Fact:
         if not any(w.calls > 1 for w in windows) and single:
             return Fact("alone", "unavailable", text="no window has several calls")
         if len(single) < LEAST_WINDOWS or len(many) < LEAST_WINDOWS:
-            return Fact("alone", "unavailable", text="too few windows with one call")
+            text = "too few windows with one call, or with more than two"
+            return Fact("alone", "unavailable", text=text)
         one, each = min(single), min(many)  # what else runs makes a window longer, not shorter
         ratios[side] = one / each, one - each
     mine, control = ratios["submission"], ratios["reference"]

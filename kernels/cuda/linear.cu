@@ -18,7 +18,6 @@ constexpr int HALVES = PACKED ? 2 : 1, THREADS = 32 * ACROSS * ALONG;
 constexpr int ROWS = 16 * TILES * ACROSS;  // rows of W in a block
 constexpr int LANES = 4, WIDE = 16;        // lanes that share a row of W, and the bytes of a load
 constexpr int CHUNK = LANES * WIDE, STEP = CHUNKS * CHUNK;
-constexpr int LINE = 64;     // numbers of 2 bytes in a line of the caches
 constexpr int PAD = 4;      // floats between columns of sums, against bank conflicts
 constexpr float UNIT = 64;  // a weight is multiplied as its code over UNIT
 constexpr int BUSY = 512;   // threads that an SM runs at least, for enough bytes in flight
@@ -42,12 +41,6 @@ __device__ static void load(uint4& to, const u8* from, bool wanted) {
         "@p ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];\n}"
         : "+r"(to.x), "+r"(to.y), "+r"(to.z), "+r"(to.w)
         : "l"(from), "r"((u32)wanted));
-}
-
-// Asks the L2 for the line of an address. A read of x or of the scales of int8 after a flush would
-// otherwise wait for DRAM, and the bytes of W that follow it are asked for after it.
-__device__ static void prefetch(const u16* at) {
-    asm volatile("prefetch.global.L2 [%0];" : : "l"(at));
 }
 
 // A byte b in each half of a word is the number b 2^-133 in bf16, subnormal below 128. The product with
@@ -203,9 +196,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, BUSY / THREADS ? BUSY / TH
     __shared__ float shared[ALONG][8 * COLUMNS][ROWS + PAD];
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / LANES, t = lane % LANES;
     const int along = warp / ACROSS, corner = warp % ACROSS * 16 * TILES;
-    for (u32 at = threadIdx.x * LINE; at < m * k; at += THREADS * LINE) prefetch(x + at);
-    if (!PACKED && threadIdx.x * LINE < ROWS)
-        prefetch(scale + min(blockIdx.x * ROWS + threadIdx.x * LINE, n - 1));
     Warp part;
     part.width = k / HALVES, part.scale = scale;
     // Rows beyond the end of x and W repeat the last one, and their sums are not stored.

@@ -24,7 +24,7 @@ from synthetic_judge import (
 from gpuperf.judge.author import author_of, shares
 from gpuperf.judge.evidence import Audit, CaseEvidence, Counted, Hardware, Ran
 from gpuperf.judge.fact import Fact
-from gpuperf.judge.plan import WATCHED_ROUNDS, Plan
+from gpuperf.judge.plan import EMPTY_ROUNDS, SINGLE_ROUNDS, WATCHED_ROUNDS, Plan
 from gpuperf.judge.rule import Judgement, judge_case
 from gpuperf.judge.verdict import SCHEMA, read_verdict, recheck, write_verdict
 from gpuperf.model.cost import Bytes, Cost, Flops
@@ -331,6 +331,14 @@ def test_windows_of_one_long_call_are_compared_with_the_clock_and_the_records() 
     assert known["collect"].text == "a copy of results may take longer than a call"
     assert facts(judge_case(roomless(claims=0.3)))["clock"].result == "failed"
     assert facts(judge_case(roomless(call_s=5e-4)))["work"].result == "failed"
+
+
+@pytest.mark.parametrize("slots", [3, 4, 9])
+def test_all_rounds_but_those_of_one_call_have_several_if_slots_allow(slots: int) -> None:
+    for secret in range(200):
+        counts = [len(r.order) for r in Plan(secret, slots, ("nominal",), 4e-3, gpu=True).rounds()]
+        assert counts.count(0) == EMPTY_ROUNDS
+        assert counts.count(1) == SINGLE_ROUNDS
 
 
 def test_windows_of_one_call_are_watched_if_there_are_no_others() -> None:

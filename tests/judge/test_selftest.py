@@ -18,7 +18,7 @@ from gpuperf.judge.settings import Settings
 from gpuperf.model.codec import encode
 from gpuperf.run.forking import may_have_gpu
 
-MEASURED = Path(__file__).parents[2] / "docs" / "measured" / "h100-judge-selftest.ndjson.gz"
+MEASURED = Path(__file__).parents[2] / "docs" / "measured" / "h200-judge-selftest.ndjson.gz"
 SAMPLE = 'TASK, DEVICE = "{}", "{}"\n'
 
 
@@ -108,12 +108,14 @@ def test_a_line_that_was_cut_is_judged_again(end: bytes, corpus: Path) -> None:
     assert kept.read_bytes() == encode(first) + b"\n" + encode(second) + b"\n"
 
 
-def test_the_outcomes_of_an_h100_are_readable(corpus: Path, tmp_path: Path) -> None:
+def test_the_outcomes_of_an_h200_are_readable(corpus: Path, tmp_path: Path) -> None:
     kept = tmp_path / MEASURED.name
     kept.write_bytes(MEASURED.read_bytes())
     known = KeptOutcomes(kept)._known
-    assert len(known) == 88
-    assert {one.basis.device for one in known if one.basis} == {"NVIDIA H100 80GB HBM3"}
+    assert len(known) == 369
+    assert {one.basis.device for one in known if one.basis} == {"NVIDIA H200"}
+    assert {one.kind for one in known if one.status == "valid"} == {"honest"}
+    assert {one.status for one in known if one.kind == "honest"} == {"valid"}
     assert sitting(corpus, kept).run() == []
 
 

@@ -32,7 +32,6 @@ extern "C" void run(
 }}
 """
 INSTRUCTIONS = {
-    "prefetch.global": ";",
     "ld.global": "if (wanted) to = *reinterpret_cast<const uint4*>(from);",
     "fma.rn.bf16x2": "result = fma_bf16x2(bytes, factor, offset);",
     "mma.sync": "mma(sums, w, x, more_x);",
