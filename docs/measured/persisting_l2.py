@@ -28,7 +28,8 @@ L2_BYTES = 128 << 20  # at least those of any L2
 class Way(NamedTuple):
     """What happens before a read: whether the lines of the child's buffer persist, which process
     reads much else, and so evicts lines, and which one makes persisting lines normal ones again.
-    The processes are `child`, `other` (the one that measures) and `nobody`, for no process."""
+    `child` is the process that reads the buffer, `other` the one that measures; `nobody` says that
+    no process does it."""
 
     persists: bool
     evicts: str = "nobody"

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.flop_counter import FlopCounterMode, flop_registry
+from torch.utils.flop_counter import flop_registry
 
 from gpuperf.judge.inside.comparison import answer_of
 from gpuperf.judge.inside.contents import copies_of, inputs_of
@@ -58,13 +58,13 @@ def first_calls(problem: Problem, seed: int) -> FirstCalls:
         except Exception:  # the task does not allow these values
             continue
     problem = replace(problem, pure=not changed)
-    counts = operations_of(problem, tensors, given)
+    counted = operations_of(problem, tensors, given)
     nonzero = sum(_nonzero_bytes(tensor) for tensor in tensors)
     answer = answer_of(problem, put_together(given, tensors))
     results = tuple(spec_of(tensor) for tensor in answer.own)
-    cost = _cost(problem, tensors, counts, results)
-    terms = terms_of(problem, tensors, given) if counts else 0
-    return FirstCalls(results, changed, answer.wide, aliases, counts, nonzero, cost, terms)
+    cost = _cost(problem, tensors, counted.flops, results)
+    flops, terms = counted.flops, counted.terms
+    return FirstCalls(results, changed, answer.wide, aliases, flops, nonzero, cost, terms)
 
 
 def _changed_by(problem: Problem, contents: Contents) -> frozenset[int]:
@@ -91,30 +91,14 @@ def _nonzero_bytes(tensor: torch.Tensor) -> float:
     return float(int(torch.count_nonzero(tensor).item()) * int(tensor.element_size()))
 
 
-def operations_of(
-    problem: Problem, tensors: list[torch.Tensor], skeleton: Any
-) -> Mapping[Any, int]:
-    """Return the FLOPs of the reference by operator, by torch's formulas, which count products and
-    convolutions alone; empty where it does not run in their mode."""
-    with contextlib.suppress(Exception), FlopCounterMode(display=False) as counter:
-        problem.call(*put_together(skeleton, copies_of(problem, tensors)))
-        counts: Mapping[Any, int] = counter.get_flop_counts().get("Global", {})
-        return counts
-    return {}
+class Operations(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped there
+    """Counts FLOPs by operator (`flops`), by torch's formulas, which know products and convolutions
+    alone; `terms` are the most products that an element of one operator's first result adds."""
 
-
-def rounds_to_tf32(operations: Mapping[Any, int]) -> bool:
-    """Return whether a reference of these *operations* may round fp32 to TF32, as torch's
-    convolutions do by default. cuDNN does so in some of its algorithms, of which it takes one by
-    the memory that is free: the reference's own error may be smaller than that of an equal call."""
-    convolves = any("conv" in str(operation) for operation in operations)
-    return convolves and bool(torch.backends.cudnn.allow_tf32)
-
-
-class _Terms(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped there
-    """Finds the most products that an element of one operator's first result adds, by its FLOPs."""
-
-    most = 0
+    def __init__(self) -> None:
+        super().__init__()
+        self.flops: dict[Any, int] = {}
+        self.terms = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         named = kwargs or {}
@@ -124,18 +108,30 @@ class _Terms(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped there
                 parts = func.decompose(*args, **named)
             return func(*args, **named) if parts is NotImplemented else parts
         result = func(*args, **named)
-        elements = max(1, tensors_of(result)[0].numel())
-        self.most = max(self.most, int(formula(*args, **named, out_val=result)) // (2 * elements))
+        count, elements = (
+            int(formula(*args, **named, out_val=result)),
+            tensors_of(result)[0].numel(),
+        )
+        self.flops[func._overloadpacket] = self.flops.get(func._overloadpacket, 0) + count
+        self.terms = max(self.terms, count // (2 * max(1, elements)))
         return result
 
 
-def terms_of(problem: Problem, tensors: list[torch.Tensor], skeleton: Any) -> int:
-    """Return the most products that an element of any operator's result adds: k of a product of
-    matrices; 0 where the reference has none, or does not run in torch's modes."""
-    with contextlib.suppress(Exception), _Terms() as terms:
+def operations_of(problem: Problem, tensors: list[torch.Tensor], skeleton: Any) -> Operations:
+    """Return the operations of the reference; none where it does not run in their mode."""
+    counted = Operations()
+    with contextlib.suppress(Exception), counted:
         problem.call(*put_together(skeleton, copies_of(problem, tensors)))
-        return int(terms.most)
-    return 0
+        return counted
+    return Operations()
+
+
+def rounds_to_tf32(operations: Mapping[Any, int]) -> bool:
+    """Return whether a reference of these *operations* may round fp32 to TF32, as torch's
+    convolutions do by default. cuDNN does so in some of its algorithms, of which it takes one by
+    the memory that is free: the reference's own error may be smaller than that of an equal call."""
+    convolves = any("conv" in str(operation) for operation in operations)
+    return convolves and bool(torch.backends.cudnn.allow_tf32)
 
 
 def _cost(

@@ -47,7 +47,9 @@ _Tensor, _address = torch.Tensor, torch.Tensor.data_ptr
 _watched, _replaced = watched_functions, replaced_functions
 
 FORGED = "the noted times of its calls"
-NOTED_S = 1e-9  # by which two sums of the same times may differ
+# By so much two sums of the same times may differ. A submission that also overwrites the second sum
+# is not noticed; it gains nothing, as the clerk's own clock gives the score.
+NOTED_S = 1e-9
 
 
 class Seat:
