@@ -42,7 +42,8 @@ class Audit:
 
     `reason` says why the result is refused, if it is. `replayed` is true for a result that is right
     for the earlier contents of the same addresses. `changed` names inputs that the call changed.
-    `absolute` is the largest absolute error, without what the tolerance grants.
+    `absolute` is the largest absolute error, without what the tolerance grants. An `undecided`
+    result differs for values, not nominal, for which the reference itself is infinite or far off.
     """
 
     slot: int
@@ -56,6 +57,7 @@ class Audit:
     window: int = 0
     timed: bool = True
     absolute: float | None = None
+    undecided: bool = False
 
     @property
     def failed(self) -> bool:
@@ -221,6 +223,11 @@ class CaseEvidence:
     hardware: Hardware | None = None
     forbidden: Forbidden = ""
     cost_is_derived: bool | None = None
+
+    @property
+    def decided(self) -> list[Audit]:
+        """The audits of values for which the reference itself is right."""
+        return [audit for audit in self.audits if not audit.undecided]
 
     @property
     def grade(self) -> Grade:

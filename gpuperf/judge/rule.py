@@ -142,7 +142,7 @@ def _clock(evidence: CaseEvidence) -> Fact:
 
 def _outputs(evidence: CaseEvidence) -> Iterator[Fact]:
     """Yield the checks of all audited results."""
-    audits = evidence.audits
+    audits = evidence.decided
     if not audits:
         yield Fact("outputs", "unavailable", text="no result was audited")
     bad = [audit for audit in audits if audit.reason]
@@ -150,7 +150,7 @@ def _outputs(evidence: CaseEvidence) -> Iterator[Fact]:
     text = f"{len(bad)} of {len(audits)} audited results are wrong{first}"
     if audits:
         yield fact("outputs", not bad, len(bad), 0, text, "wrong")
-    changed = [audit for audit in audits if audit.changed]
+    changed = [audit for audit in evidence.audits if audit.changed]
     text = f"a call changed the input {changed[0].changed}" if changed else ""
     yield fact("inputs", not changed, len(changed), 0, text, "wrong")
     enough = len(audits) >= LEAST_AUDITS

@@ -60,7 +60,7 @@ def _headline(verdict: Verdict) -> str:
 
 def _cells(case: JudgedCase) -> list[str]:
     judged, evidence = case.judgement, case.evidence
-    audits = str(len(evidence.audits))
+    audits = str(len(evidence.decided))
     name = shorten(clean(evidence.case), 48)
     score = judged.score
     if score is None:

@@ -238,3 +238,26 @@ def test_results_are_compared_with_float64_from_the_first_that_is_not_the_refere
         assert audit.tolerance > 0
     assert len(computed) == (0 if own else 2)
     assert worker._differs is not own
+
+
+@pytest.mark.parametrize(
+    ("kind", "factor", "undecided"),
+    [("scale", 1e5, True), ("scale", 1.0, False), ("nominal", 1e5, False)],
+)
+def test_a_result_is_undecided_where_the_reference_overflows_for_values_not_nominal(
+    kind: str, factor: float, undecided: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A scan that joins products of parts multiplies zero by infinity, where one that goes from
+    element to element has infinity."""
+
+    def products(x: torch.Tensor) -> torch.Tensor:
+        return torch.cumprod(x.abs() * factor + 0.5, 0)
+
+    worker = Answers()
+    worker._problem = Problem(make, products, lambda x: products(x.double()))
+    worker._memory, worker._held = torch.empty(0), {0: Contents(0, 1, kind)}
+    monkeypatch.setattr(Answers, "_changed", lambda self, slot, tensors, side: "")
+    monkeypatch.setattr(answers, "view_of", lambda *_: torch.full((COUNT,), torch.nan))
+    audit = worker._audit(0, (None,), 0)  # type: ignore[arg-type]
+    assert audit.undecided is undecided
+    assert bool(audit.reason) is not undecided

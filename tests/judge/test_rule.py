@@ -36,6 +36,17 @@ def test_an_honest_submission_is_valid_with_its_speedup() -> None:
     assert judged.score.over == "processes"
 
 
+def test_values_for_which_the_reference_is_off_say_nothing_of_a_submission() -> None:
+    undecided = Audit(1, "scale", undecided=True)
+    judged = judge_case(replace(evidence(2.0), audits=(*[Audit(1, "nominal")] * 8, undecided)))
+    (count,) = [fact.seen for fact in judged.facts if fact.name == "audits"]
+    assert (judged.status, count) == ("valid", 8)
+    alone = judge_case(replace(evidence(2.0), audits=(undecided,) * 8))
+    assert alone.status == "inconclusive"
+    changes = replace(undecided, changed="1")
+    assert judge_case(replace(evidence(2.0), audits=(changes,) * 8)).status == "wrong"
+
+
 @given(speedup=st.floats(0.1, 20.0), seed=st.integers(0, 1000))
 def test_the_interval_covers_the_speedup_within_a_few_percent(speedup: float, seed: int) -> None:
     score = score_of(evidence(speedup, seed=seed))

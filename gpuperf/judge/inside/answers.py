@@ -16,7 +16,7 @@ import torch
 
 from gpuperf.errors import CannotMeasure
 from gpuperf.judge.evidence import Audit
-from gpuperf.judge.inside.comparison import answer_of, compare, own_tolerance
+from gpuperf.judge.inside.comparison import answer_of, compare, is_sound, own_tolerance
 from gpuperf.judge.inside.contents import copies_of, inputs_of
 from gpuperf.judge.inside.device_memory import CannotShare, allocate
 from gpuperf.judge.inside.draws import NOMINAL
@@ -266,7 +266,7 @@ class Answers:
         contents = self._held[slot]
         skeleton, tensors = inputs_of(self.problem, contents)
         audit = Audit(slot, contents.kind, changed=self._changed(slot, tensors, side))
-        memory = self._memory
+        memory, harsh, answer = self._memory, contents.kind != NOMINAL, None
         assert memory is not None
         try:
             outputs: list[torch.Tensor] = [
@@ -278,14 +278,14 @@ class Answers:
             if own is not None:
                 return replace(audit, tolerance=own)
             answer = answer_of(
-                self.problem,
-                put_together(skeleton, copies_of(self.problem, tensors)),
-                contents.kind != NOMINAL,
+                self.problem, put_together(skeleton, copies_of(self.problem, tensors)), harsh
             )
             error, bound = compare(self.problem, put_together(skeleton, tensors), outputs, answer)
             off = _absolute(outputs, answer.exact)
             return Audit(slot, contents.kind, error, bound, changed=audit.changed, absolute=off)
         except WrongResult as wrong:
+            if harsh and answer is not None and not is_sound(answer):
+                return replace(audit, undecided=True)
             replayed = self._is_replayed(slot, outputs)
             return Audit(
                 slot, contents.kind, reason=str(wrong), replayed=replayed, changed=audit.changed

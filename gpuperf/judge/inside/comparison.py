@@ -33,6 +33,7 @@ ROUNDINGS = 8  # four of the result, and four of one result in between
 NEAR, NEAR_FP32 = 8.0, 128.0
 GRANTED = 4.0  # times the reference's own error in a row
 LENT = 1e-2  # of a row's size, at most, for what moves other rows
+WORST = 1e-2  # error of a reference, over the values' size, from which it says nothing
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,21 @@ def answer_of(problem: Problem, arguments: Sequence[Any], harsh: bool = False) -
     wide = shapes == [(t.shape, t.is_floating_point()) for t in exact]
     wide = wide and any(t.dtype == torch.float64 for t in exact)
     return Answer(exact if wide else own, own, wide, moved if wide else None, harsh)
+
+
+def is_sound(answer: Answer) -> bool:
+    """Return whether the reference in its own dtype is finite and near to that in float64."""
+    for own, want in zip(answer.own, answer.exact, strict=True):
+        if not own.is_floating_point() or not own.numel():
+            continue
+        total, off, finite = 0.0, 0.0, True
+        for _, one, other in pairs(own, want):
+            total += float(other.square().sum())
+            off += float((one - other).square_().sum())
+            finite = finite and bool(torch.isfinite(one).all())
+        if not finite or not off <= WORST**2 * max(total, own.numel() * 1e-300):
+            return False
+    return True
 
 
 def _exact_of(

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from gpuperf.judge.evidence import Unfair
-from gpuperf.judge.inside.comparison import Answer, answer_of, compare, own_of
+from gpuperf.judge.inside.comparison import answer_of, compare, is_sound, own_of
 from gpuperf.judge.inside.contents import copies_of, inputs_of
 from gpuperf.judge.inside.draws import CHANGES, NOMINAL
 from gpuperf.judge.inside.layout import put_together
@@ -22,9 +22,7 @@ from gpuperf.judge.protocol import Contents
 from gpuperf.measure.checks import differ_much
 from gpuperf.measure.deviation import WrongResult
 from gpuperf.measure.error_origin import is_no_memory
-from gpuperf.measure.pieces import pairs
 
-WORST = 1e-2  # error of a reference, over the values' size, at which a kind of values is dropped
 CONSTANT, TRIVIAL = "constant", ("zeros", "the mean", "an input")  # results without computation
 SEEDS = (101, 202)  # added to the seed of the examination
 
@@ -54,22 +52,7 @@ def _allows(problem: Problem, contents: Contents) -> bool:
         return False
     answer = answer_of(problem, put_together(skeleton, tensors), harsh=True)
     refused = answer.wide and answer.moved is None  # by the reference, near these values
-    return not refused and _is_sound(answer)
-
-
-def _is_sound(answer: Answer) -> bool:
-    """Return whether the reference in its own dtype is finite and near to that in float64."""
-    for own, want in zip(answer.own, answer.exact, strict=True):
-        if not own.is_floating_point() or not own.numel():
-            continue
-        total, off, finite = 0.0, 0.0, True
-        for _, one, other in pairs(own, want):
-            total += float(other.square().sum())
-            off += float((one - other).square_().sum())
-            finite = finite and bool(torch.isfinite(one).all())
-        if not finite or not off <= WORST**2 * max(total, own.numel() * 1e-300):
-            return False
-    return True
+    return not refused and is_sound(answer)
 
 
 def unfair_ways(problem: Problem, kinds: Sequence[str], seed: int) -> Iterator[Unfair]:
