@@ -4,6 +4,7 @@
 // `_linear_cuda.py` defines PACKED (codes have 4 bits), GROUP (weights in k that share a scale), COLUMNS
 // (rows of x over eight) and the shape of a block: ACROSS * ALONG warps, of which ALONG share the sums
 // over k. Each warp multiplies TILES tiles of 16 rows of W by x, and CHUNKS * 64 bytes of a row in a step.
+// An SM runs at least BUSY threads, so that enough bytes are in flight; more threads have fewer registers.
 //
 // W is the first operand of the tensor cores and reaches them in registers. They sum over k in any order
 // that is the same for both operands, so a lane loads 16 adjacent bytes of a row of W and the elements of
@@ -20,7 +21,6 @@ constexpr int LANES = 4, WIDE = 16;        // lanes that share a row of W, and t
 constexpr int CHUNK = LANES * WIDE, STEP = CHUNKS * CHUNK;
 constexpr int PAD = 4;      // floats between columns of sums, against bank conflicts
 constexpr float UNIT = 64;  // a weight is multiplied as its code over UNIT
-constexpr int BUSY = 512;   // threads that an SM runs at least, for enough bytes in flight
 
 typedef u16 Scales[HALVES][TILES][2];
 
@@ -34,11 +34,12 @@ struct Weights {
 __device__ static float fp32(u16 bf16) { return __uint_as_float((u32)bf16 << 16); }
 
 // Loads 16 bytes of W if they are wanted. The compiler keeps the place of this load, so that the bytes of
-// the next step are in flight during a step. W is read once, and the L1 has room for x.
+// the next step are in flight during a step. W is read once, and the L1 has room for x. The L2 fetches whole
+// lines, whose halves two loads read.
 __device__ static void load(uint4& to, const u8* from, bool wanted) {
     asm volatile(
         "{\n.reg .pred p;\nsetp.ne.u32 p, %5, 0;\n"
-        "@p ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];\n}"
+        "@p ld.global.nc.L1::no_allocate.L2::128B.v4.u32 {%0, %1, %2, %3}, [%4];\n}"
         : "+r"(to.x), "+r"(to.y), "+r"(to.z), "+r"(to.w)
         : "l"(from), "r"((u32)wanted));
 }
