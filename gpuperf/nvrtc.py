@@ -81,15 +81,44 @@ class Kernel:
         which = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES
         return int(_checked(driver.cuFuncGetAttribute(which, self._function), "a kernel's size"))
 
+    def allow_shared(self, size: int) -> None:
+        """Let a block have *size* bytes of dynamic shared memory. Raises: CannotMeasure."""
+        driver, _ = _bindings()
+        which = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+        _checked(driver.cuFuncSetAttribute(self._function, which, size), "more shared memory")
+
+    def resident_blocks(self, block: int, shared: int, cluster: int) -> int:
+        """Return how many blocks of *block* threads and *shared* bytes of dynamic shared memory,
+        in clusters of *cluster*, the device runs at a time. Raises: CannotMeasure."""
+        driver, _ = _bindings()
+        attribute = driver.CUlaunchAttribute()
+        attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+        size = attribute.value.clusterDim
+        size.x, size.y, size.z = cluster, 1, 1
+        config = driver.CUlaunchConfig()
+        config.gridDimX, config.gridDimY, config.gridDimZ = cluster, 1, 1
+        config.blockDimX, config.blockDimY, config.blockDimZ = block, 1, 1
+        config.sharedMemBytes = shared
+        config.attrs, config.numAttrs = [attribute], 1
+        count = driver.cuOccupancyMaxActiveClusters(self._function, config)
+        return cluster * int(_checked(count, "the occupancy of a kernel"))
+
     def launch(
-        self, stream: int, grid: int, block: int, args: Sequence[float], types: Sequence[Any]
+        self,
+        stream: int,
+        grid: int,
+        block: int,
+        args: Sequence[float],
+        types: Sequence[Any],
+        shared: int = 0,
     ) -> None:
-        """Queue it on *stream*; *types* are the ctypes of *args*. Raises: CannotMeasure."""
+        """Queue it on *stream*; *types* are the ctypes of *args*, and *shared* the bytes of dynamic
+        shared memory of a block. Raises: CannotMeasure."""
         driver, _ = _bindings()
         packed = (tuple(args), tuple(types)) if args else 0
         _checked(
             driver.cuLaunchKernel(
-                self._function, grid, 1, 1, block, 1, 1, 0, driver.CUstream(stream), packed, 0
+                self._function, grid, 1, 1, block, 1, 1, shared, driver.CUstream(stream), packed, 0
             ),
             "the launch of a kernel",
         )

@@ -281,6 +281,13 @@ def means_call(inputs: Inputs, result: ForwardResult, means: torch.Tensor) -> Ca
     return lambda: norm_means_kernel[(m,)](*arguments, rows.stride(0), **constants)
 
 
+def sums_call(sums: torch.Tensor, totals: torch.Tensor) -> Call:
+    """Return the call that adds *sums* (k, count, n) of programs to *totals* (k, n)."""
+    k, count, n = sums.shape
+    grid = (triton.cdiv(n, COLUMNS), k)
+    return lambda: norm_sums_kernel[grid](sums, totals, count, n, COUNT=SUMMED, BLOCK=COLUMNS)
+
+
 def backward_call(inputs: Inputs, result: ForwardResult, tiling: Tiling) -> Call:
     """Return the call of the backward: dx (m, n), dweight (n,) and, with a bias, dbias (n,)."""
     x, weight, dy, centred = result.rows, inputs["weight"], inputs["dy"], "bias" in inputs
@@ -295,13 +302,13 @@ def backward_call(inputs: Inputs, result: ForwardResult, tiling: Tiling) -> Call
     constants |= {"CENTRED": centred, "ADDED": "dtotal" in inputs, "BLOCK": block}
     constants |= {"GIVEN": bool(split), "num_warps": tiling["warps"]}
     tensors = (x, weight, dy, inputs.get("dtotal", dy), result.mean, result.rstd, means, dx, sums)
-    grid = (triton.cdiv(n, COLUMNS), 1 + centred)
+    add = sums_call(sums, totals)
 
     def call() -> tuple[torch.Tensor, ...]:
         if compute_means is not None:
             compute_means()
         norm_backward_kernel[(count, columns)](*tensors, m, n, x.stride(0), **constants)
-        norm_sums_kernel[grid](sums, totals, count, n, COUNT=SUMMED, BLOCK=COLUMNS)
+        add()
         return (dx, *totals)
 
     return call

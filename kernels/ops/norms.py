@@ -17,6 +17,8 @@ dbias = Σ dy over the rows. 13·m·n FLOP: u 2, dweight 2, dbias 1, g 1, the me
 - `compile`: the same functions, and their gradients, under torch.compile.
 - `triton`: a Triton kernel that holds a row in registers. Backward, each program takes many rows
   and sums their share of dweight and dbias; a second kernel adds the sums of the programs.
+- `cuda`: a CUDA C kernel for long rows, which a cluster of blocks shares, with rows on their way to
+  shared memory while others are computed. The backward is as that of `triton`.
 
 With `residual` on, the rows are total = x + residual, which is a result beside y, as between the
 layers of a transformer: one more tensor read and written. Backward, dx (of x and of the residual)
@@ -25,7 +27,7 @@ has the gradient dtotal added; a backward alone has the sum as its x. 1 FLOP eac
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -40,6 +42,14 @@ from gpuperf.kernels._norms_triton import (
     forward_call,
 )
 from gpuperf.kernels._rows import candidates_for, holds_rows, tilings
+from gpuperf.kernels._rows_cuda import (
+    FORWARD,
+    SUMMED,
+    norm_backward_call,
+    norm_call,
+    shapes,
+    supports,
+)
 
 from gpuperf import Axis, Bytes, Cost, Flops, Implementation, Point, Work, Workload
 from gpuperf.errors import CannotMeasure
@@ -49,6 +59,8 @@ from gpuperf.units import itemsize
 Make = Callable[[tuple[int, ...], str], torch.Tensor]
 Inputs = Mapping[str, torch.Tensor]
 Call = Callable[[], Any]
+# Returns a call for a candidate, and the candidates.
+Choice = tuple[Callable[..., Call], Sequence[Mapping[str, int]]]
 
 LEAST_ROW = 16  # elements of a row with a gradient; that of a shorter row may cancel to noise
 RESIDUAL = Axis(
@@ -57,29 +69,42 @@ RESIDUAL = Axis(
 
 
 def norm_triton(inputs: Inputs, point: Point, options: object) -> Tuned:
-    """Build the Triton kernels of the mode, each with its fastest tiling.
+    """Build the Triton kernels of the mode, each with its fastest tiling."""
+    x, added = inputs["x"], "residual" in inputs
+    size, name = x.element_size(), "norm" + "_residual" * added
+    if "bias" in inputs:
+        name = f"layer{name}"
+    forwards = candidates_for(name, x, tilings(point.n, size, 1 + added))
+    backwards = candidates_for(f"{name}_backward", x, backward_tilings(point.n, size))
+    return tuned_norm(inputs, point, (forward_call, forwards), (backward_call, backwards))
+
+
+def norm_cuda(inputs: Inputs, point: Point, options: object) -> Tuned:
+    """Build the CUDA C kernels of the mode, each with its fastest clusters."""
+    forwards = list(shapes(FORWARD, point.n, 1 + ("residual" in inputs)))
+    backwards = list(shapes(SUMMED, point.n, 2 + ("dtotal" in inputs)))
+    return tuned_norm(inputs, point, (norm_call, forwards), (norm_backward_call, backwards))
+
+
+def tuned_norm(inputs: Inputs, point: Point, ahead: Choice, back: Choice) -> Tuned:
+    """Return the call of the mode of *point* by the fastest candidates *ahead* and *back*.
 
     The forward of mode `bwd` is not part of the measured call, and so is not tuned.
     """
-    x, added = inputs["x"], "residual" in inputs
-    result, size, name = empty_result(inputs), x.element_size(), "norm" + "_residual" * added
-    if "bias" in inputs:
-        name = f"layer{name}"
-    candidates = candidates_for(name, x, tilings(point.n, size, 1 + added))
+    (forward_of, candidates), (backward_of, tried) = ahead, back
     if "fwd" not in point.mode:
         candidates = candidates[:1]
-    kept = point.mode != "fwd"
-    forward = tune(partial(forward_call, inputs, result, kept=kept), candidates)
+    result, kept = empty_result(inputs), point.mode != "fwd"
+    forward = tune(lambda chosen: forward_of(inputs, result, chosen, kept=kept), candidates)
 
     def outputs() -> Any:
         y, rows, *_ = forward()
-        return (y, rows) if added else y
+        return (y, rows) if "residual" in inputs else y
 
     if point.mode == "fwd":
         return Tuned(outputs, forward.chosen)
     forward()
-    tried = candidates_for(f"{name}_backward", x, backward_tilings(point.n, size))
-    backward = tune(partial(backward_call, inputs, result), tried)
+    backward = tune(partial(backward_of, inputs, result), tried)
 
     def both() -> tuple[Any, Callable[[Any], Any]]:
         return outputs(), lambda gradient: backward()  # which reads the gradients in inputs
@@ -292,6 +317,13 @@ def norm(
                 norm_triton,
                 "Triton, rows in registers, tuned",
                 holds_rows,
+                work_of(cost, 1, True),
+            ),
+            Implementation(
+                "cuda",
+                norm_cuda,
+                "CUDA C, a cluster of blocks for a row, tuned",
+                supports,
                 work_of(cost, 1, True),
             ),
         ),

@@ -10,6 +10,7 @@ dx = y·(dy − Σ y·dy), 4·m·n FLOP: y and dy are read, dx is written.
 - `online`: a Triton kernel that computes maximum and sum together, and rescales the sum when the
   maximum rises (Milakov and Gimelshein, arXiv 1805.02867); 2 reads, 1 write.
 - `fused`: a Triton kernel that holds a row in registers; 1 read, 1 write.
+- `cuda`: a CUDA C kernel for long rows, which a cluster of blocks shares; 1 read, 1 write.
 - `torch`: `torch.softmax`.
 - `compile`: the eager function under torch.compile.
 
@@ -35,6 +36,14 @@ from gpuperf.kernels._rows import (
     row_of,
     tilings,
     widened,
+)
+from gpuperf.kernels._rows_cuda import (
+    BACKWARD,
+    FORWARD,
+    shapes,
+    softmax_backward_call,
+    softmax_call,
+    supports,
 )
 
 from gpuperf import Axis, Bytes, Cost, Flops, Implementation, Point, Work, Workload
@@ -211,11 +220,31 @@ def fused(name: str, kernel: Any, *given: torch.Tensor) -> Tuned:
 
 def softmax_fused(inputs: Inputs, point: Point, options: object) -> Call:
     """Build the fused kernels of the mode, each with its fastest tiling."""
-    x, mode = inputs["x"], mode_of(point)
-    forward = fused("softmax", softmax_fused_kernel, x)
+    forward = fused("softmax", softmax_fused_kernel, inputs["x"])
+    backward = partial(fused, "softmax_backward", softmax_backward_kernel)
+    return tuned_softmax(inputs, point, forward, backward)
+
+
+def softmax_cuda(inputs: Inputs, point: Point, options: object) -> Call:
+    """Build the CUDA C kernels of the mode, each with its fastest clusters."""
+    x, n = inputs["x"], point.n
+    y, dx = x.new_empty(x.shape), x.new_empty(x.shape)
+    forward = tune(partial(softmax_call, x, y), list(shapes(FORWARD, n, 1)))
+
+    def backward(y: torch.Tensor, dy: torch.Tensor) -> Tuned:
+        return tune(partial(softmax_backward_call, y, dy, dx), list(shapes(BACKWARD, n, 2)))
+
+    return tuned_softmax(inputs, point, forward, backward)
+
+
+def tuned_softmax(
+    inputs: Inputs, point: Point, forward: Tuned, backward_of: Callable[..., Tuned]
+) -> Call:
+    """Return the call of the mode of *point*; `backward_of(y, dy)` builds the gradient."""
+    mode = mode_of(point)
     if mode == "fwd":
         return forward
-    backward = fused("softmax_backward", softmax_backward_kernel, forward(), inputs["dy"])
+    backward = backward_of(forward(), inputs["dy"])
 
     def both() -> tuple[torch.Tensor, Backward]:
         return forward(), lambda dy: (backward(),)  # which reads inputs["dy"]
@@ -341,6 +370,13 @@ SOFTMAX = Workload(
             softmax_fused,
             "Triton, rows in registers, tuned",
             holds_rows,
+            passes(1, 1, (2, 1)),
+        ),
+        Implementation(
+            "cuda",
+            softmax_cuda,
+            "CUDA C, a cluster of blocks for a row, tuned",
+            supports,
             passes(1, 1, (2, 1)),
         ),
         Implementation("torch", softmax_torch, "torch.softmax"),

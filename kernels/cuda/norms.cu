@@ -1,0 +1,156 @@
+// Layer norm and RMS norm over the rows of x (m, n) in the parts of `rows.cu`, and their gradients.
+//
+// `_rows_cuda.py` defines CENTRED (layer norm, else RMS norm), ADDED (a residual is added to the rows, or the
+// gradient of that sum to dx) and KEPT (mean and 1/√(variance + ε) are stored for a backward).
+
+// The elements in the part of each warp whose sums a lane reads.
+__device__ static void count_elements(float (&counts)[EACH], u32 n) {
+#pragma unroll
+    for (int i = 0; i < EACH; ++i) {
+        const u32 slot = threadIdx.x % 32 + 32 * i;
+        u32 first = slot / WARPS * (PIECES * STRIDE) + slot % WARPS * (32 * WIDE), count = 0;
+#pragma unroll
+        for (int piece = 0; piece < PIECES; ++piece, first += STRIDE)
+            count += first < n ? min(n - first, 32 * WIDE) : 0;
+        counts[i] = count;
+    }
+}
+
+// The sum of squares in a part is that of differences from the mean of a warp, so that nothing cancels.
+extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) CLUSTERED normalize(
+    const u16* x, const u16* residual, const u16* weight, const u16* bias, u16* y, u16* total, float* means,
+    float* scales, u32 m, u32 n, u64 stride, float eps) {
+    __shared__ Pair slots[2][SLOTS];
+    Sums sums{slots};
+    auto part = part_of<1 + ADDED>(n);
+    part.inputs[0] = x, part.strides[0] = stride;
+    if (ADDED) part.inputs[ADDED] = residual, part.strides[ADDED] = n;
+    float counts[EACH], own = 0;
+    count_elements(counts, n);
+#pragma unroll
+    for (int piece = 0; piece < PIECES; ++piece) own += part.has(piece) ? WIDE : 0;
+    own = fmaxf(warp_sum(own), 1);
+    part.begin(cluster(), clusters(), m);
+    for (u64 row = cluster(); row < m; row += clusters()) {
+        part.await();
+        float value[PIECES][WIDE], sum = 0, squares = 0, mean = 0;
+#pragma unroll
+        for (int piece = 0; piece < PIECES; ++piece) {
+            part.read(value[piece], 0, piece);
+            if (ADDED) {
+                float more[WIDE];
+                part.read(more, ADDED, piece);
+#pragma unroll
+                for (int i = 0; i < WIDE; ++i) value[piece][i] += more[i];
+                part.write(total, row, piece, value[piece]);
+                widen(value[piece], rounded(value[piece]));
+            }
+#pragma unroll
+            for (int i = 0; i < WIDE; ++i) sum += value[piece][i];
+        }
+        part.advance(row, clusters(), m);
+        if (CENTRED) sum = warp_sum(sum), mean = sum / own;
+#pragma unroll
+        for (int piece = 0; piece < PIECES; ++piece)
+#pragma unroll
+            for (int i = 0; i < WIDE; ++i)
+                if (part.has(piece)) squares += (value[piece][i] - mean) * (value[piece][i] - mean);
+        sums.share({sum, warp_sum(squares)});
+        sum = squares = mean = 0;
+        if (CENTRED) {
+#pragma unroll
+            for (int i = 0; i < EACH; ++i)
+                if (sums.has(i)) sum += sums.get(i).a;
+            mean = warp_sum(sum) / n;
+        }
+#pragma unroll
+        for (int i = 0; i < EACH; ++i)
+            if (sums.has(i)) {
+                const float off = CENTRED ? sums.get(i).a / fmaxf(counts[i], 1) - mean : 0;
+                squares += sums.get(i).b + counts[i] * off * off;
+            }
+        const float scale = 1 / sqrtf(warp_sum(squares) / n + eps);
+        if (KEPT && blockIdx.x % CLUSTER == 0 && threadIdx.x == 0) {
+            scales[row] = scale;
+            if (CENTRED) means[row] = mean;
+        }
+#pragma unroll
+        for (int piece = 0; piece < PIECES; ++piece) {
+            float w[WIDE], b[WIDE];
+            part.read_vector(w, weight, piece);
+            if (CENTRED) part.read_vector(b, bias, piece);
+#pragma unroll
+            for (int i = 0; i < WIDE; ++i) {
+                w[i] = (value[piece][i] - mean) * (scale * w[i]);
+                if (CENTRED) w[i] += b[i];
+            }
+            part.write(y, row, piece, w);
+        }
+    }
+}
+
+// With u = (x - mean) scale and g = dy weight: dx = (g - u mean(g u) - mean g) scale, and each cluster's sums
+// (1 + CENTRED, clusters, n) of dy u for dweight and of dy for dbias.
+extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) CLUSTERED normalize_backward(
+    const u16* x, const u16* weight, const u16* dy, const u16* dtotal, const float* means, const float* scales,
+    u16* dx, float* results, u32 m, u32 n, u64 stride) {
+    __shared__ Pair slots[2][SLOTS];
+    Sums sums{slots};
+    auto part = part_of<2 + ADDED>(n);
+    part.inputs[0] = x, part.strides[0] = stride, part.inputs[1] = dy, part.strides[1] = n;
+    if (ADDED) part.inputs[1 + ADDED] = dtotal, part.strides[1 + ADDED] = n;
+    float dweight[PIECES][WIDE] = {}, dbias[PIECES][WIDE] = {};
+    part.begin(cluster(), clusters(), m);
+    u64 row = cluster();
+    float next_mean = 0, next_scale = 0;
+    if (row < m) next_scale = scales[row], next_mean = CENTRED ? means[row] : 0;
+    for (; row < m; row += clusters()) {
+        const float mean = next_mean, scale = next_scale;
+        const u64 next = row + clusters() < m ? row + clusters() : row;
+        next_scale = scales[next], next_mean = CENTRED ? means[next] : 0;
+        part.await();
+        float unit[WIDE], grad[WIDE], w[WIDE], along = 0, sum = 0;
+#pragma unroll
+        for (int piece = 0; piece < PIECES; ++piece) {
+            part.read(unit, 0, piece), part.read(grad, 1, piece), part.read_vector(w, weight, piece);
+#pragma unroll
+            for (int i = 0; i < WIDE; ++i) {
+                unit[i] = (unit[i] - mean) * scale;
+                dweight[piece][i] += grad[i] * unit[i];
+                if (CENTRED) dbias[piece][i] += grad[i];
+                w[i] *= grad[i];
+                along += w[i] * unit[i];
+                sum += w[i];
+            }
+        }
+        sums.share({warp_sum(along), CENTRED ? warp_sum(sum) : 0});
+        along = sum = 0;
+#pragma unroll
+        for (int i = 0; i < EACH; ++i)
+            if (sums.has(i)) along += sums.get(i).a, sum += sums.get(i).b;
+        along = warp_sum(along) / n;
+        if (CENTRED) sum = warp_sum(sum) / n;
+#pragma unroll
+        for (int piece = 0; piece < PIECES; ++piece) {
+            float more[WIDE] = {};
+            part.read(unit, 0, piece), part.read(grad, 1, piece), part.read_vector(w, weight, piece);
+            if (ADDED) part.read(more, 1 + ADDED, piece);
+#pragma unroll
+            for (int i = 0; i < WIDE; ++i) {
+                unit[i] = (unit[i] - mean) * scale;
+                more[i] += (grad[i] * w[i] - unit[i] * along - (CENTRED ? sum : 0)) * scale;
+            }
+            part.write(dx, row, piece, more);
+        }
+        part.advance(row, clusters(), m);
+    }
+#pragma unroll
+    for (int piece = 0; piece < PIECES; ++piece)
+        if (part.has(piece))
+#pragma unroll
+            for (int i = 0; i < WIDE; ++i) {
+                float* to = results + (u64)cluster() * n + part.at(piece) + i;
+                to[0] = dweight[piece][i];
+                if (CENTRED) to[(u64)clusters() * n] = dbias[piece][i];
+            }
+}

@@ -1,0 +1,178 @@
+// Parts of long rows of tensors (m, n) in bf16 or fp16, and sums over rows. `softmax.cu` and `norms.cu`
+// follow this text.
+//
+// A cluster of CLUSTER blocks holds a row: each block a part of THREADS * PIECES * 8 elements, which no other
+// block reads. Clusters take every so many rows, and DEPTH parts of rows are in shared memory or on their way
+// there, so that memory works while a row waits for its sums. A thread reads there what it has copied itself;
+// only sums of warps pass between threads, and those of all blocks at once, by one barrier for each row.
+//
+// `_rows_cuda.py` defines these constants, PER_SM (blocks that an SM has room for), BF16 (else fp16) and FULL
+// (the parts of a row are full).
+
+typedef unsigned u32;
+typedef unsigned long long u64;
+typedef unsigned short u16;
+
+constexpr int WIDE = 8, BYTES = 16;  // elements and bytes of a piece
+constexpr int WARPS = THREADS / 32, SLOTS = CLUSTER * WARPS;
+constexpr int LINE = THREADS * BYTES, STRIDE = THREADS * WIDE;  // from a piece to the thread's next one
+constexpr int EACH = (SLOTS + 31) / 32;                         // sums of warps that a lane reads
+constexpr float LOWEST = -3.4028234e38f, LOG2E = 1.44269504f;
+
+#if CLUSTER > 1
+#define CLUSTERED __cluster_dims__(CLUSTER, 1, 1)
+#else
+#define CLUSTERED
+#endif
+
+struct Pair {
+    float a, b;
+};
+
+__device__ static float warp_sum(float value) {
+#pragma unroll
+    for (int other = 16; other; other /= 2) value += __shfl_xor_sync(~0u, value, other);
+    return value;
+}
+__device__ static float warp_max(float value) {
+#pragma unroll
+    for (int other = 16; other; other /= 2) value = fmaxf(value, __shfl_xor_sync(~0u, value, other));
+    return value;
+}
+__device__ static float power_of_2(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+__device__ static void widen(float (&to)[WIDE], uint4 piece) {
+    const u32 words[4] = {piece.x, piece.y, piece.z, piece.w};
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+        if (BF16)
+            to[2 * i] = __uint_as_float(words[i] << 16), to[2 * i + 1] = __uint_as_float(words[i] & 0xFFFF0000);
+        else
+            asm("{\n.reg .f16 l, h;\nmov.b32 {l, h}, %2;\ncvt.f32.f16 %0, l;\ncvt.f32.f16 %1, h;\n}"
+                : "=f"(to[2 * i]), "=f"(to[2 * i + 1])
+                : "r"(words[i]));
+}
+
+__device__ static uint4 rounded(const float (&from)[WIDE]) {
+    u32 words[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+        if (BF16)
+            asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(words[i]) : "f"(from[2 * i + 1]), "f"(from[2 * i]));
+        else
+            asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(words[i]) : "f"(from[2 * i + 1]), "f"(from[2 * i]));
+    return {words[0], words[1], words[2], words[3]};
+}
+
+// All blocks of a cluster meet, and see what the others have stored before.
+__device__ static void meet() {
+    if (CLUSTER == 1)
+        __syncthreads();
+    else
+        asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+
+// The part of rows that a thread computes, of INPUTS tensors that are read once.
+template <int INPUTS>
+struct Part {
+    const u16* inputs[INPUTS];
+    u64 strides[INPUTS];  // elements from a row to the next
+    u32 ring, first, n;   // the first piece in shared memory, and in a row of n elements
+    u32 stage = 0;        // of the row that is computed
+
+    static constexpr int STAGE = INPUTS * PIECES * LINE;
+
+    __device__ u32 at(int piece) const { return first + piece * STRIDE; }
+    __device__ bool has(int piece) const { return FULL || at(piece) < n; }
+
+    // Starts to copy the part of *row* to a stage; pieces that are not there become zeros.
+    __device__ void copy(u32 to, u64 row, u32 m) const {
+#pragma unroll
+        for (int i = 0; i < INPUTS * PIECES; ++i) {
+            const int piece = i % PIECES;
+            const u16* from = inputs[i / PIECES] + row * strides[i / PIECES] + at(piece);
+            asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(ring + to * STAGE + i * LINE),
+                         "l"(from), "r"(row < m && has(piece) ? BYTES : 0)
+                         : "memory");
+        }
+        asm volatile("cp.async.commit_group;" ::: "memory");
+    }
+
+    __device__ void begin(u32 row, u32 step, u32 m) const {
+#pragma unroll
+        for (int i = 0; i < DEPTH; ++i) copy(i, row + (u64)i * step, m);
+        meet();  // no block stores to another that has not begun
+    }
+
+    __device__ void read(float (&to)[WIDE], int input, int piece) const {
+        uint4 word;
+        asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(word.x), "=r"(word.y), "=r"(word.z), "=r"(word.w)
+                     : "r"(ring + stage * STAGE + (input * PIECES + piece) * LINE)
+                     : "memory");
+        widen(to, word);
+    }
+
+    // Reads a piece of a vector (n,), which the L1 keeps from row to row.
+    __device__ void read_vector(float (&to)[WIDE], const u16* vector, int piece) const {
+        widen(to, has(piece) ? __ldg(reinterpret_cast<const uint4*>(vector + at(piece))) : uint4{0, 0, 0, 0});
+    }
+
+    // Waits for the oldest row.
+    __device__ void await() const {
+        asm volatile("cp.async.wait_group %0;" ::"n"(DEPTH - 1) : "memory");
+    }
+
+    // Copies a later row in the place of *row*, which is read no more.
+    __device__ void advance(u64 row, u32 step, u32 m) {
+        copy(stage, row + (u64)DEPTH * step, m);
+        stage = stage + 1 < DEPTH ? stage + 1 : 0;
+    }
+
+    // Stores a piece of a row of n elements.
+    __device__ void write(u16* to, u64 row, int piece, const float (&values)[WIDE]) const {
+        if (has(piece)) *reinterpret_cast<uint4*>(to + row * n + at(piece)) = rounded(values);
+    }
+};
+
+extern __shared__ uint4 memory[];
+
+template <int INPUTS>
+__device__ static Part<INPUTS> part_of(u32 n) {
+    Part<INPUTS> part;
+    part.ring = (u32)__cvta_generic_to_shared(memory) + threadIdx.x * BYTES;
+    part.first = blockIdx.x % CLUSTER * (PIECES * STRIDE) + threadIdx.x * WIDE, part.n = n;
+    return part;
+}
+
+// The sums of all warps that share a row, each a pair. Two sets take turns, so that a block may store its
+// next ones while others still read.
+struct Sums {
+    Pair (*slots)[SLOTS];
+    u32 turn = 0;
+
+    __device__ void share(Pair mine) {
+        turn ^= 1;
+        const u32 lane = threadIdx.x % 32, slot = blockIdx.x % CLUSTER * WARPS + threadIdx.x / 32;
+        Pair* to = &slots[turn][slot];
+        if (CLUSTER == 1) {
+            if (!lane) *to = mine;
+        } else if (lane < CLUSTER) {
+            asm volatile("{\n.reg .b32 peer;\nmapa.shared::cluster.u32 peer, %0, %1;\n"
+                         "st.shared::cluster.v2.f32 [peer], {%2, %3};\n}" ::"r"(
+                             (u32)__cvta_generic_to_shared(to)),
+                         "r"(lane), "f"(mine.a), "f"(mine.b)
+                         : "memory");
+        }
+        meet();
+    }
+    __device__ bool has(int i) const { return threadIdx.x % 32 + 32 * i < SLOTS; }
+    __device__ Pair get(int i) const { return slots[turn][threadIdx.x % 32 + 32 * i]; }
+};
+
+__device__ static u32 cluster() { return blockIdx.x / CLUSTER; }
+__device__ static u32 clusters() { return gridDim.x / CLUSTER; }

@@ -1,0 +1,184 @@
+"""Compute softmax and norms of long rows, and their gradients, with `kernels/cuda/rows.cu`.
+
+A cluster of blocks holds a row, so that an SM works on parts of several rows at a time. A kernel is
+compiled for the shape of its clusters, the dtype, and what it computes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from gpuperf.kernels._norms_triton import EPS, ForwardResult, sums_call
+
+from gpuperf import Point
+from gpuperf.errors import CannotMeasure
+from gpuperf.nvrtc import F32, POINTER, U32, U64, Kernel, kernel_in, read_source
+
+Inputs = Mapping[str, torch.Tensor]
+Shape = Mapping[str, int]
+Call = Callable[[], Any]
+
+WIDE = 8  # elements of a load of 16 bytes
+LEAST_ROW = 8192  # elements from which on a row fills a block
+MOST_BLOCKS = 8  # of a cluster, on any device that has clusters
+FULLEST = 4 / 3  # elements of a cluster for each element of a row, at most
+OLDEST = 9  # major compute capability from which on there are clusters
+SHARED = 227 * 1024  # bytes of shared memory of an SM of a Hopper GPU
+RESERVED = 3072  # of these that a block takes at most beside its rows
+# Threads of a block, pieces of a row that a thread holds, rows on their way, blocks on an SM, and
+# rows of a cluster (0: as many as there are for the clusters that run at a time). Of 130 shapes for
+# rows of 16 and 64 Ki elements on an H200 these were the fastest.
+KEYS = ("threads", "pieces", "depth", "per_sm", "rows")
+FORWARD = (
+    (512, 4, 1, 2, 2),
+    (512, 4, 2, 2, 2),
+    (256, 4, 2, 4, 0),
+    (512, 4, 1, 2, 0),
+    (256, 2, 3, 4, 0),
+)
+BACKWARD = ((1024, 2, 1, 2, 2), (512, 4, 2, 1, 2), (256, 4, 3, 2, 0), (256, 2, 3, 4, 0))
+# Backward of a norm: a cluster adds the rows of dweight and dbias.
+SUMMED = ((256, 4, 2, 2, 0), (1024, 2, 2, 1, 0), (512, 2, 2, 2, 0), (256, 2, 2, 3, 0))
+MOST_INPUTS = ((FORWARD, 2), (BACKWARD, 2), (SUMMED, 3))
+
+
+def shapes(tried: Sequence[tuple[int, ...]], n: int, inputs: int) -> Iterator[dict[str, int]]:
+    """Yield those of the shapes *tried* that hold rows of n elements of *inputs* tensors."""
+    for values in tried:
+        shape = dict(zip(KEYS, values, strict=True))
+        part = part_of(shape)
+        blocks = -(-n // part)
+        taken = shape["depth"] * inputs * part * 2 + RESERVED
+        fits = shape["per_sm"] * taken <= SHARED and part * blocks <= FULLEST * n
+        if fits and blocks <= MOST_BLOCKS:
+            yield shape
+
+
+def part_of(shape: Shape) -> int:
+    """Return the elements of a row that a block holds."""
+    return shape["threads"] * shape["pieces"] * WIDE
+
+
+def supports(point: Point, device: Any) -> str | None:
+    """Return why the kernels cannot run the point, or None where they can."""
+    if device.kind != "cuda" or int(device.capability.split(".")[0]) < OLDEST:
+        return f"needs an NVIDIA GPU of compute capability {OLDEST}.0"
+    if point.dtype not in ("bf16", "fp16"):
+        return "takes bf16 and fp16 only"
+    if point.n < LEAST_ROW or point.n % WIDE:
+        return f"takes rows of {LEAST_ROW} elements or more, in multiples of {WIDE}"
+    if not all(any(shapes(tried, point.n, inputs)) for tried, inputs in MOST_INPUTS):
+        return "no cluster of blocks holds rows of this length well"
+    return None
+
+
+def source_of(source: str, n: int, shape: Shape, **constants: bool) -> str:
+    """Return the CUDA C text of the file *source* for rows of n elements in clusters of *shape*."""
+    blocks = -(-n // part_of(shape))
+    full = n == part_of(shape) * blocks
+    defined = {**shape, **constants, "cluster": blocks, "full": full}
+    lines = "".join(f"#define {key.upper()} {int(value)}\n" for key, value in defined.items())
+    return lines + read_source("rows.cu") + read_source(source)
+
+
+class Rows:
+    """A kernel of the file *source* for rows of *inputs* tensors like *x* (m, n), in clusters of
+    *shape*; *constants* are those that the file asks for. Raises: CannotMeasure."""
+
+    def __init__(
+        self, source: str, name: str, x: torch.Tensor, inputs: int, shape: Shape, **constants: bool
+    ) -> None:
+        (self.m, self.n), self.device = x.shape, x.device
+        part, self.threads = part_of(shape), shape["threads"]
+        blocks = -(-self.n // part)
+        text = source_of(source, self.n, shape, bf16=x.dtype == torch.bfloat16, **constants)
+        major, minor = torch.cuda.get_device_capability(x.device)
+        self.kernel: Kernel = kernel_in(text, f"sm_{major}{minor}", name)
+        self.shared = shape["depth"] * inputs * part * x.element_size()
+        self.kernel.allow_shared(self.shared)
+        resident = self.kernel.resident_blocks(self.threads, self.shared, blocks) // blocks
+        if not resident:
+            raise CannotMeasure("no cluster of blocks fits the GPU")
+        wanted = -(-self.m // shape["rows"]) if shape["rows"] else 0
+        self.clusters = min(self.m, max(resident, wanted))
+        self.grid = self.clusters * blocks
+
+    def launch(self, tensors: Sequence[torch.Tensor], stride: int, *more: float) -> None:
+        """Queue the kernel on the current stream; *stride* is from a row of x to the next."""
+        stream = torch.cuda.current_stream(self.device).cuda_stream
+        types = (*[POINTER] * len(tensors), U32, U32, U64, *[F32] * len(more))
+        values = (*[each.data_ptr() for each in tensors], self.m, self.n, stride, *more)
+        self.kernel.launch(stream, self.grid, self.threads, values, types, self.shared)
+
+
+def softmax_call(x: torch.Tensor, y: torch.Tensor, shape: Shape) -> Call:
+    """Return the call of softmax of x to y, both (m, n)."""
+    rows, stride = Rows("softmax.cu", "softmax", x, 1, shape), checked(x)
+
+    def call() -> torch.Tensor:
+        rows.launch((x, y), stride)
+        return y
+
+    return call
+
+
+def softmax_backward_call(
+    y: torch.Tensor, dy: torch.Tensor, dx: torch.Tensor, shape: Shape
+) -> Call:
+    """Return the call of the gradient dx of softmax for its result y and dy, all (m, n)."""
+    rows, stride = Rows("softmax.cu", "softmax_backward", y, 2, shape), checked(dy)
+
+    def call() -> torch.Tensor:
+        rows.launch((y, dy, dx), stride)
+        return dx
+
+    return call
+
+
+def norm_call(inputs: Inputs, result: ForwardResult, shape: Shape, kept: bool = True) -> Call:
+    """Return the call of the forward: layer norm where there is a bias, else RMS norm.
+
+    Mean and rstd are stored where they are *kept* for a backward.
+    """
+    x, weight, added = inputs["x"], inputs["weight"], "residual" in inputs
+    constants = {"centred": "bias" in inputs, "added": added, "kept": kept}
+    rows = Rows("norms.cu", "normalize", x, 1 + added, shape, **constants)
+    given = (x, inputs.get("residual", x), weight, inputs.get("bias", weight))
+    stride = checked(x, *given[1:])
+
+    def call() -> ForwardResult:
+        rows.launch((*given, *result), stride, EPS)
+        return result
+
+    return call
+
+
+def norm_backward_call(inputs: Inputs, result: ForwardResult, shape: Shape) -> Call:
+    """Return the call of the backward: dx (m, n), dweight (n,) and, with a bias, dbias (n,)."""
+    x, weight, dy, centred = result.rows, inputs["weight"], inputs["dy"], "bias" in inputs
+    constants = {"centred": centred, "added": "dtotal" in inputs, "kept": True}
+    rows = Rows("norms.cu", "normalize_backward", x, 2 + ("dtotal" in inputs), shape, **constants)
+    stride, dx = checked(x, weight, dy), x.new_empty(x.shape)
+    sums = x.new_empty((1 + centred, rows.clusters, rows.n), dtype=torch.float32)
+    totals = weight.new_empty((1 + centred, rows.n))
+    given = (x, weight, dy, inputs.get("dtotal", dy), result.mean, result.rstd, dx, sums)
+    add = sums_call(sums, totals)
+
+    def call() -> tuple[torch.Tensor, ...]:
+        rows.launch(given, stride)
+        add()
+        return (dx, *totals)
+
+    return call
+
+
+def checked(*tensors: torch.Tensor) -> int:
+    """Return the stride of the rows of the first of *tensors*, which are loaded by 16 bytes.
+
+    Raises: CannotMeasure.
+    """
+    if any(each.data_ptr() % 16 or (each.stride(0) % WIDE and each.dim() > 1) for each in tensors):
+        raise CannotMeasure("the rows do not begin at multiples of 16 bytes")
+    return int(tensors[0].stride(0))
