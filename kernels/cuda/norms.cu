@@ -19,10 +19,10 @@ __device__ static void count_elements(float (&counts)[EACH], u32 n) {
 // The sum of squares in a part is that of differences from the mean of a warp, so that nothing cancels.
 extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) CLUSTERED normalize(
     const u16* x, const u16* residual, const u16* weight, const u16* bias, u16* y, u16* total, float* means,
-    float* scales, u32 m, u32 n, u64 stride, float eps) {
-    __shared__ Pair slots[2][SLOTS];
-    Sums sums{slots};
-    auto part = part_of<1 + ADDED>(n);
+    float* scales, u32* taken, u32 m, u32 n, u64 stride, float eps) {
+    __shared__ Shared shared;
+    Exchange sums{shared};
+    auto part = part_of<1 + ADDED>(m, n);
     part.inputs[0] = x, part.strides[0] = stride;
     if (ADDED) part.inputs[ADDED] = residual, part.strides[ADDED] = n;
     float counts[EACH], own = 0;
@@ -30,8 +30,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) CLUSTERED normaliz
 #pragma unroll
     for (int piece = 0; piece < PIECES; ++piece) own += part.has(piece) ? WIDE : 0;
     own = fmaxf(warp_sum(own), 1);
-    part.begin(cluster(), clusters(), m);
-    for (u64 row = cluster(); row < m; row += clusters()) {
+    for (part.begin(); part.row() < m; part.step(sums.taken())) {
+        sums.take(taken);
         part.await();
         float value[PIECES][WIDE], sum = 0, squares = 0, mean = 0;
 #pragma unroll
@@ -42,20 +42,20 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) CLUSTERED normaliz
                 part.read(more, ADDED, piece);
 #pragma unroll
                 for (int i = 0; i < WIDE; ++i) value[piece][i] += more[i];
-                part.write(total, row, piece, value[piece]);
+                part.write(total, piece, value[piece]);
                 widen(value[piece], rounded(value[piece]));
             }
 #pragma unroll
             for (int i = 0; i < WIDE; ++i) sum += value[piece][i];
         }
-        part.advance(row, clusters(), m);
+        part.advance();
         if (CENTRED) sum = warp_sum(sum), mean = sum / own;
 #pragma unroll
         for (int piece = 0; piece < PIECES; ++piece)
 #pragma unroll
             for (int i = 0; i < WIDE; ++i)
                 if (part.has(piece)) squares += (value[piece][i] - mean) * (value[piece][i] - mean);
-        sums.share({sum, warp_sum(squares)});
+        sums.share<true>({sum, warp_sum(squares)});
         sum = squares = mean = 0;
         if (CENTRED) {
 #pragma unroll
@@ -70,9 +70,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) CLUSTERED normaliz
                 squares += sums.get(i).b + counts[i] * off * off;
             }
         const float scale = 1 / sqrtf(warp_sum(squares) / n + eps);
-        if (KEPT && blockIdx.x % CLUSTER == 0 && threadIdx.x == 0) {
-            scales[row] = scale;
-            if (CENTRED) means[row] = mean;
+        if (KEPT && sums.leads()) {
+            scales[part.row()] = scale;
+            if (CENTRED) means[part.row()] = mean;
         }
 #pragma unroll
         for (int piece = 0; piece < PIECES; ++piece) {
@@ -84,9 +84,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) CLUSTERED normaliz
                 w[i] = (value[piece][i] - mean) * (scale * w[i]);
                 if (CENTRED) w[i] += b[i];
             }
-            part.write(y, row, piece, w);
+            part.write(y, piece, w);
         }
     }
+    sums.finish(taken);
 }
 
 // With u = (x - mean) scale and g = dy weight: dx = (g - u mean(g u) - mean g) scale, and each cluster's sums
@@ -94,19 +95,17 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) CLUSTERED normaliz
 extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) CLUSTERED normalize_backward(
     const u16* x, const u16* weight, const u16* dy, const u16* dtotal, const float* means, const float* scales,
     u16* dx, float* results, u32 m, u32 n, u64 stride) {
-    __shared__ Pair slots[2][SLOTS];
-    Sums sums{slots};
-    auto part = part_of<2 + ADDED>(n);
+    __shared__ Shared shared;
+    Exchange sums{shared};
+    auto part = part_of<2 + ADDED>(m, n);
     part.inputs[0] = x, part.strides[0] = stride, part.inputs[1] = dy, part.strides[1] = n;
     if (ADDED) part.inputs[1 + ADDED] = dtotal, part.strides[1 + ADDED] = n;
     float dweight[PIECES][WIDE] = {}, dbias[PIECES][WIDE] = {};
-    part.begin(cluster(), clusters(), m);
-    u64 row = cluster();
     float next_mean = 0, next_scale = 0;
-    if (row < m) next_scale = scales[row], next_mean = CENTRED ? means[row] : 0;
-    for (; row < m; row += clusters()) {
+    if (cluster() < m) next_scale = scales[cluster()], next_mean = CENTRED ? means[cluster()] : 0;
+    for (part.begin(); part.row() < m; part.step(part.rows[DEPTH] + clusters())) {
         const float mean = next_mean, scale = next_scale;
-        const u64 next = row + clusters() < m ? row + clusters() : row;
+        const u32 next = min(part.rows[1], m - 1);
         next_scale = scales[next], next_mean = CENTRED ? means[next] : 0;
         part.await();
         float unit[WIDE], grad[WIDE], w[WIDE], along = 0, sum = 0;
@@ -123,7 +122,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) CLUSTERED normaliz
                 sum += w[i];
             }
         }
-        sums.share({warp_sum(along), CENTRED ? warp_sum(sum) : 0});
+        sums.share<false>({warp_sum(along), CENTRED ? warp_sum(sum) : 0});
         along = sum = 0;
 #pragma unroll
         for (int i = 0; i < EACH; ++i)
@@ -140,9 +139,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) CLUSTERED normaliz
                 unit[i] = (unit[i] - mean) * scale;
                 more[i] += (grad[i] * w[i] - unit[i] * along - (CENTRED ? sum : 0)) * scale;
             }
-            part.write(dx, row, piece, more);
+            part.write(dx, piece, more);
         }
-        part.advance(row, clusters(), m);
+        part.advance();
     }
 #pragma unroll
     for (int piece = 0; piece < PIECES; ++piece)

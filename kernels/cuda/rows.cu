@@ -2,9 +2,12 @@
 // follow this text.
 //
 // A cluster of CLUSTER blocks holds a row: each block a part of THREADS * PIECES * 8 elements, which no other
-// block reads. Clusters take every so many rows, and DEPTH parts of rows are in shared memory or on their way
-// there, so that memory works while a row waits for its sums. A thread reads there what it has copied itself;
-// only sums of warps pass between threads, and those of all blocks at once, by one barrier for each row.
+// block reads. DEPTH parts of rows are in shared memory or on their way there, so that memory works while a
+// row waits for its sums. A thread reads there what it has copied itself; only sums of warps pass between
+// threads, and those of all blocks at once, by one barrier for each row.
+//
+// Clusters do not run equally fast (on an H200 some took 1.4 times as long for a row as others), so that each
+// takes the next row that no other has, or, where the order of sums matters, every so many rows.
 //
 // `_rows_cuda.py` defines these constants, PER_SM (blocks that an SM has room for), BF16 (else fp16) and FULL
 // (the parts of a row are full).
@@ -68,6 +71,9 @@ __device__ static uint4 rounded(const float (&from)[WIDE]) {
     return {words[0], words[1], words[2], words[3]};
 }
 
+__device__ static u32 cluster() { return blockIdx.x / CLUSTER; }
+__device__ static u32 clusters() { return gridDim.x / CLUSTER; }
+
 // All blocks of a cluster meet, and see what the others have stored before.
 __device__ static void meet() {
     if (CLUSTER == 1)
@@ -82,7 +88,8 @@ struct Part {
     const u16* inputs[INPUTS];
     u64 strides[INPUTS];  // elements from a row to the next
     u32 ring, first, n;   // the first piece in shared memory, and in a row of n elements
-    u32 stage = 0;        // of the row that is computed
+    u32 m, rows[DEPTH + 1];  // the rows of the stages in their order, and a later one; m is none
+    u32 stage = 0;           // of the row that is computed
 
     static constexpr int STAGE = INPUTS * PIECES * LINE;
 
@@ -90,11 +97,11 @@ struct Part {
     __device__ bool has(int piece) const { return FULL || at(piece) < n; }
 
     // Starts to copy the part of *row* to a stage; pieces that are not there become zeros.
-    __device__ void copy(u32 to, u64 row, u32 m) const {
+    __device__ void copy(u32 to, u32 row) const {
 #pragma unroll
         for (int i = 0; i < INPUTS * PIECES; ++i) {
             const int piece = i % PIECES;
-            const u16* from = inputs[i / PIECES] + row * strides[i / PIECES] + at(piece);
+            const u16* from = inputs[i / PIECES] + (u64)row * strides[i / PIECES] + at(piece);
             asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(ring + to * STAGE + i * LINE),
                          "l"(from), "r"(row < m && has(piece) ? BYTES : 0)
                          : "memory");
@@ -102,10 +109,20 @@ struct Part {
         asm volatile("cp.async.commit_group;" ::: "memory");
     }
 
-    __device__ void begin(u32 row, u32 step, u32 m) const {
+    __device__ void begin() {
 #pragma unroll
-        for (int i = 0; i < DEPTH; ++i) copy(i, row + (u64)i * step, m);
+        for (int i = 0; i <= DEPTH; ++i) rows[i] = cluster() + i * clusters();
+#pragma unroll
+        for (int i = 0; i < DEPTH; ++i) copy(i, rows[i]);
         meet();  // no block stores to another that has not begun
+    }
+    __device__ u32 row() const { return rows[0]; }
+
+    // Goes on to the next row; *later* comes after all that are known.
+    __device__ void step(u32 later) {
+#pragma unroll
+        for (int i = 0; i < DEPTH; ++i) rows[i] = rows[i + 1];
+        rows[DEPTH] = later;
     }
 
     __device__ void read(float (&to)[WIDE], int input, int piece) const {
@@ -127,52 +144,77 @@ struct Part {
         asm volatile("cp.async.wait_group %0;" ::"n"(DEPTH - 1) : "memory");
     }
 
-    // Copies a later row in the place of *row*, which is read no more.
-    __device__ void advance(u64 row, u32 step, u32 m) {
-        copy(stage, row + (u64)DEPTH * step, m);
+    // Copies a later row in the place of this one, which is read no more.
+    __device__ void advance() {
+        copy(stage, rows[DEPTH]);
         stage = stage + 1 < DEPTH ? stage + 1 : 0;
     }
 
     // Stores a piece of a row of n elements.
-    __device__ void write(u16* to, u64 row, int piece, const float (&values)[WIDE]) const {
-        if (has(piece)) *reinterpret_cast<uint4*>(to + row * n + at(piece)) = rounded(values);
+    __device__ void write(u16* to, int piece, const float (&values)[WIDE]) const {
+        if (has(piece)) *reinterpret_cast<uint4*>(to + (u64)row() * n + at(piece)) = rounded(values);
     }
 };
 
 extern __shared__ uint4 memory[];
 
 template <int INPUTS>
-__device__ static Part<INPUTS> part_of(u32 n) {
+__device__ static Part<INPUTS> part_of(u32 m, u32 n) {
     Part<INPUTS> part;
     part.ring = (u32)__cvta_generic_to_shared(memory) + threadIdx.x * BYTES;
-    part.first = blockIdx.x % CLUSTER * (PIECES * STRIDE) + threadIdx.x * WIDE, part.n = n;
+    part.first = blockIdx.x % CLUSTER * (PIECES * STRIDE) + threadIdx.x * WIDE, part.m = m, part.n = n;
     return part;
 }
 
-// The sums of all warps that share a row, each a pair. Two sets take turns, so that a block may store its
-// next ones while others still read.
-struct Sums {
-    Pair (*slots)[SLOTS];
-    u32 turn = 0;
+// Stores to the shared memory of block *peer* of the cluster, at the address of *to* in this block.
+__device__ static void store(u32* to, u32 peer, u32 value) {
+    if (CLUSTER == 1)
+        *to = value;
+    else
+        asm volatile("{\n.reg .b32 at;\nmapa.shared::cluster.u32 at, %0, %1;\nst.shared::cluster.u32 [at], %2;\n}" ::"r"(
+                     (u32)__cvta_generic_to_shared(to)),
+                 "r"(peer), "r"(value)
+                 : "memory");
+}
 
+// What warps tell each other of a row: their sums, each a pair, and a row that the cluster has taken. Two sets
+// take turns, so that a block may store its next ones while others still read.
+struct Shared {
+    Pair sums[2][SLOTS];
+    u32 rows[2];
+};
+struct Exchange {
+    Shared& shared;
+    u32 turn = 0, ticket = 0;
+
+    __device__ bool leads() const { return blockIdx.x % CLUSTER == 0 && threadIdx.x == 0; }
+
+    // The first thread of a cluster takes a row that no other cluster has.
+    __device__ void take(u32* taken) {
+        if (leads()) ticket = (DEPTH + 1) * clusters() + atomicAdd(taken, 1);
+    }
+    // The last cluster to end begins the count anew, for the next launch.
+    __device__ void finish(u32* taken) const {
+        if (leads() && atomicAdd(taken + 1, 1) == clusters() - 1) taken[0] = taken[1] = 0;
+    }
+    __device__ u32 taken() const { return shared.rows[turn]; }
+
+    // All blocks see the sums of all warps, and the row that was *taken*.
+    template <bool TAKEN>
     __device__ void share(Pair mine) {
         turn ^= 1;
-        const u32 lane = threadIdx.x % 32, slot = blockIdx.x % CLUSTER * WARPS + threadIdx.x / 32;
-        Pair* to = &slots[turn][slot];
-        if (CLUSTER == 1) {
-            if (!lane) *to = mine;
-        } else if (lane < CLUSTER) {
-            asm volatile("{\n.reg .b32 peer;\nmapa.shared::cluster.u32 peer, %0, %1;\n"
-                         "st.shared::cluster.v2.f32 [peer], {%2, %3};\n}" ::"r"(
-                             (u32)__cvta_generic_to_shared(to)),
-                         "r"(lane), "f"(mine.a), "f"(mine.b)
-                         : "memory");
+        const u32 lane = threadIdx.x % 32, rank = blockIdx.x % CLUSTER;
+        Pair& own = shared.sums[turn][rank * WARPS + threadIdx.x / 32];
+        if (lane < CLUSTER) {
+            store((u32*)&own.a, lane, __float_as_uint(mine.a));
+            store((u32*)&own.b, lane, __float_as_uint(mine.b));
+        }
+        if (TAKEN && rank == 0 && threadIdx.x < 32) {
+            const u32 row = __shfl_sync(~0u, ticket, 0);
+            if (lane < CLUSTER) store(&shared.rows[turn], lane, row);
         }
         meet();
     }
     __device__ bool has(int i) const { return threadIdx.x % 32 + 32 * i < SLOTS; }
-    __device__ Pair get(int i) const { return slots[turn][threadIdx.x % 32 + 32 * i]; }
+    __device__ Pair get(int i) const { return shared.sums[turn][threadIdx.x % 32 + 32 * i]; }
 };
-
-__device__ static u32 cluster() { return blockIdx.x / CLUSTER; }
-__device__ static u32 clusters() { return gridDim.x / CLUSTER; }

@@ -1,13 +1,13 @@
 // Softmax over the rows of x (m, n) in the parts of `rows.cu`, and its gradient.
 
 extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) CLUSTERED softmax(
-    const u16* x, u16* y, u32 m, u32 n, u64 stride) {
-    __shared__ Pair slots[2][SLOTS];
-    Sums sums{slots};
-    auto part = part_of<1>(n);
+    const u16* x, u16* y, u32* taken, u32 m, u32 n, u64 stride) {
+    __shared__ Shared shared;
+    Exchange sums{shared};
+    auto part = part_of<1>(m, n);
     part.inputs[0] = x, part.strides[0] = stride;
-    part.begin(cluster(), clusters(), m);
-    for (u64 row = cluster(); row < m; row += clusters()) {
+    for (part.begin(); part.row() < m; part.step(sums.taken())) {
+        sums.take(taken);
         part.await();
         float power[PIECES][WIDE], most = LOWEST, total = 0;
 #pragma unroll
@@ -17,7 +17,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) CLUSTERED softmax(
             for (int i = 0; i < WIDE; ++i)
                 if (part.has(piece)) most = fmaxf(most, power[piece][i]);
         }
-        part.advance(row, clusters(), m);
+        part.advance();
         most = warp_max(most);
 #pragma unroll
         for (int piece = 0; piece < PIECES; ++piece)
@@ -26,7 +26,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) CLUSTERED softmax(
                 power[piece][i] = power_of_2((power[piece][i] - most) * LOG2E);
                 if (part.has(piece)) total += power[piece][i];
             }
-        sums.share({most, warp_sum(total)});
+        sums.share<true>({most, warp_sum(total)});
         float peak = LOWEST;
         total = 0;
 #pragma unroll
@@ -41,20 +41,21 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) CLUSTERED softmax(
         for (int piece = 0; piece < PIECES; ++piece) {
 #pragma unroll
             for (int i = 0; i < WIDE; ++i) power[piece][i] *= scale;
-            part.write(y, row, piece, power[piece]);
+            part.write(y, piece, power[piece]);
         }
     }
+    sums.finish(taken);
 }
 
 // dx = y (dy - Σ y dy)
 extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) CLUSTERED softmax_backward(
-    const u16* y, const u16* dy, u16* dx, u32 m, u32 n, u64 stride) {
-    __shared__ Pair slots[2][SLOTS];
-    Sums sums{slots};
-    auto part = part_of<2>(n);
+    const u16* y, const u16* dy, u16* dx, u32* taken, u32 m, u32 n, u64 stride) {
+    __shared__ Shared shared;
+    Exchange sums{shared};
+    auto part = part_of<2>(m, n);
     part.inputs[0] = y, part.strides[0] = n, part.inputs[1] = dy, part.strides[1] = stride;
-    part.begin(cluster(), clusters(), m);
-    for (u64 row = cluster(); row < m; row += clusters()) {
+    for (part.begin(); part.row() < m; part.step(sums.taken())) {
+        sums.take(taken);
         part.await();
         float share[WIDE], grad[WIDE], total = 0;
 #pragma unroll
@@ -63,7 +64,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) CLUSTERED softmax_
 #pragma unroll
             for (int i = 0; i < WIDE; ++i) total += share[i] * grad[i];
         }
-        sums.share({warp_sum(total), 0});
+        sums.share<true>({warp_sum(total), 0});
         total = 0;
 #pragma unroll
         for (int i = 0; i < EACH; ++i)
@@ -74,8 +75,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) CLUSTERED softmax_
             part.read(share, 0, piece), part.read(grad, 1, piece);
 #pragma unroll
             for (int i = 0; i < WIDE; ++i) grad[i] = share[i] * (grad[i] - mean);
-            part.write(dx, row, piece, grad);
+            part.write(dx, piece, grad);
         }
-        part.advance(row, clusters(), m);
+        part.advance();
     }
+    sums.finish(taken);
 }

@@ -27,20 +27,12 @@ FULLEST = 4 / 3  # elements of a cluster for each element of a row, at most
 OLDEST = 9  # major compute capability from which on there are clusters
 SHARED = 227 * 1024  # bytes of shared memory of an SM of a Hopper GPU
 RESERVED = 3072  # of these that a block takes at most beside its rows
-# Threads of a block, pieces of a row that a thread holds, rows on their way, blocks on an SM, and
-# rows of a cluster (0: as many as there are for the clusters that run at a time). Of 130 shapes for
-# rows of 16 and 64 Ki elements on an H200 these were the fastest.
-KEYS = ("threads", "pieces", "depth", "per_sm", "rows")
-FORWARD = (
-    (512, 4, 1, 2, 2),
-    (512, 4, 2, 2, 2),
-    (256, 4, 2, 4, 0),
-    (512, 4, 1, 2, 0),
-    (256, 2, 3, 4, 0),
-)
-BACKWARD = ((1024, 2, 1, 2, 2), (512, 4, 2, 1, 2), (256, 4, 3, 2, 0), (256, 2, 3, 4, 0))
+# Threads of a block, pieces of a row that a thread holds, rows on their way, and blocks on an SM.
+KEYS = ("threads", "pieces", "depth", "per_sm")
+FORWARD = ((512, 4, 1, 2), (256, 4, 1, 4), (256, 4, 2, 4), (256, 4, 2, 3), (256, 2, 3, 4))
+BACKWARD = ((512, 4, 2, 1), (1024, 2, 2, 1), (256, 4, 3, 2), (256, 4, 2, 2), (256, 2, 3, 4))
 # Backward of a norm: a cluster adds the rows of dweight and dbias.
-SUMMED = ((256, 4, 2, 2, 0), (1024, 2, 2, 1, 0), (512, 2, 2, 2, 0), (256, 2, 2, 3, 0))
+SUMMED = ((256, 4, 2, 2), (1024, 2, 2, 1), (512, 2, 2, 2), (256, 2, 2, 3))
 MOST_INPUTS = ((FORWARD, 2), (BACKWARD, 2), (SUMMED, 3))
 
 
@@ -101,9 +93,10 @@ class Rows:
         resident = self.kernel.resident_blocks(self.threads, self.shared, blocks) // blocks
         if not resident:
             raise CannotMeasure("no cluster of blocks fits the GPU")
-        wanted = -(-self.m // shape["rows"]) if shape["rows"] else 0
-        self.clusters = min(self.m, max(resident, wanted))
+        self.clusters = min(self.m, resident)
         self.grid = self.clusters * blocks
+        # The rows that clusters have taken, and the clusters that have ended: each launch leaves 0.
+        self.taken = torch.zeros(2, dtype=torch.int32, device=x.device)
 
     def launch(self, tensors: Sequence[torch.Tensor], stride: int, *more: float) -> None:
         """Queue the kernel on the current stream; *stride* is from a row of x to the next."""
@@ -118,7 +111,7 @@ def softmax_call(x: torch.Tensor, y: torch.Tensor, shape: Shape) -> Call:
     rows, stride = Rows("softmax.cu", "softmax", x, 1, shape), checked(x)
 
     def call() -> torch.Tensor:
-        rows.launch((x, y), stride)
+        rows.launch((x, y, rows.taken), stride)
         return y
 
     return call
@@ -131,7 +124,7 @@ def softmax_backward_call(
     rows, stride = Rows("softmax.cu", "softmax_backward", y, 2, shape), checked(dy)
 
     def call() -> torch.Tensor:
-        rows.launch((y, dy, dx), stride)
+        rows.launch((y, dy, dx, rows.taken), stride)
         return dx
 
     return call
@@ -149,7 +142,7 @@ def norm_call(inputs: Inputs, result: ForwardResult, shape: Shape, kept: bool = 
     stride = checked(x, *given[1:])
 
     def call() -> ForwardResult:
-        rows.launch((*given, *result), stride, EPS)
+        rows.launch((*given, *result, rows.taken), stride, EPS)
         return result
 
     return call

@@ -3,6 +3,7 @@
 // one after the other, and those of a cluster at the same time. An asynchronous copy happens when a thread
 // waits for it, and not before.
 
+#include <atomic>
 #include <barrier>
 #include <cmath>
 #include <cstdint>
@@ -103,6 +104,15 @@ inline float __shfl_xor_sync(unsigned, float value, int other) {
     return got;
 }
 
+inline unsigned __shfl_sync(unsigned, unsigned value, int from) {
+    Warp32& warp = warp_of_thread();
+    warp.reduced[threadIdx.x % 32] = value;
+    warp.meet.arrive_and_wait();
+    const unsigned got = warp.reduced[from];
+    warp.meet.arrive_and_wait();
+    return got;
+}
+
 inline unsigned __reduce_max_sync(unsigned, unsigned value) {
     Warp32& warp = warp_of_thread();
     warp.reduced[threadIdx.x % 32] = value;
@@ -120,6 +130,15 @@ inline float __uint_as_float(unsigned bits) {
     float value;
     memcpy(&value, &bits, sizeof value);
     return value;
+}
+
+inline unsigned __float_as_uint(float value) {
+    unsigned bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+inline unsigned atomicAdd(unsigned* to, unsigned value) {
+    return std::atomic_ref<unsigned>(*to).fetch_add(value);
 }
 
 inline unsigned __byte_perm(unsigned a, unsigned b, unsigned selected) {
