@@ -47,9 +47,9 @@ def test_every_softmax_and_its_gradient_are_right(n: int, dtype: str) -> None:
     exact, slope = softmax.SOFTMAX.reference(inputs, point)
     x, dy = inputs["x"], inputs["dy"]
     y, dx = x.new_empty(x.shape), x.new_empty(x.shape)
-    for shape in cuda.shapes(cuda.FORWARD, n, 1):
+    for shape in cuda.shapes(cuda.FORWARD, n, 1, 0):
         assert_near([cuda.softmax_call(x, y.fill_(torch.nan), shape)()], [exact])
-    for shape in cuda.shapes(cuda.BACKWARD, n, 2):
+    for shape in cuda.shapes(cuda.BACKWARD, n, 2, 0):
         assert_near([cuda.softmax_backward_call(y, dy, dx.fill_(torch.nan), shape)()], [slope])
 
 
@@ -57,7 +57,7 @@ def test_a_softmax_of_infinite_and_of_huge_elements_is_that_of_torch() -> None:
     x = torch.randn(4, 20000, dtype=torch.bfloat16, device="cuda")
     x[0, 5000:], x[1], x[2] = -torch.inf, -torch.inf, -3e38
     x[3, 7] = 3e38
-    for shape in cuda.shapes(cuda.FORWARD, 20000, 1):
+    for shape in cuda.shapes(cuda.FORWARD, 20000, 1, 0):
         ours = cuda.softmax_call(x, torch.empty_like(x), shape)()
         torch.testing.assert_close(ours, torch.softmax(x, 1), equal_nan=True)
 
@@ -70,7 +70,7 @@ def test_every_norm_and_its_gradients_are_right(workload: Workload, residual: st
     inputs["x"] += torch.linspace(-2.0, 8.0, n, device="cuda")  # each warp has another mean
     y, *others = workload.reference(inputs, point)
     added = residual == "on"
-    for shape in cuda.shapes(cuda.FORWARD, n, 1 + added):
+    for shape in cuda.shapes(cuda.FORWARD, n, 1 + added, 2):
         result = empty_result(inputs)
         for tensor in (result.y, result.mean, result.rstd):
             tensor.fill_(torch.nan)
@@ -78,7 +78,7 @@ def test_every_norm_and_its_gradients_are_right(workload: Workload, residual: st
         assert_near([result.y], [y])
         if added:
             assert_near([result.rows], others[:1])
-    for shape in cuda.shapes(cuda.SUMMED, n, 2 + added):
+    for shape in cuda.shapes(cuda.SUMMED, n, 2 + added, 1):
         gradients = cuda.norm_backward_call(inputs, result, shape)
         first = [tensor.clone() for tensor in gradients()]
         assert_near(first, others[added:])
@@ -89,7 +89,7 @@ def test_every_norm_and_its_gradients_are_right(workload: Workload, residual: st
 def test_a_constant_row_has_no_variance() -> None:
     _, inputs = drawn(norms.LAYERNORM, 16384)
     inputs["x"][5] = 1000.0
-    for shape in cuda.shapes(cuda.FORWARD, 16384, 1):
+    for shape in cuda.shapes(cuda.FORWARD, 16384, 1, 2):
         result = cuda.norm_call(inputs, empty_result(inputs), shape)()
         assert torch.equal(result.y[5], inputs["bias"])
 
@@ -97,4 +97,4 @@ def test_a_constant_row_has_no_variance() -> None:
 def test_rows_that_cannot_be_loaded_by_16_bytes_are_refused() -> None:
     x = torch.empty(10, 16385, dtype=torch.bfloat16, device="cuda")[:, 1:]
     with pytest.raises(CannotMeasure, match="16 bytes"):
-        cuda.softmax_call(x, torch.empty_like(x), next(cuda.shapes(cuda.FORWARD, 16384, 1)))
+        cuda.softmax_call(x, torch.empty_like(x), next(cuda.shapes(cuda.FORWARD, 16384, 1, 2)))

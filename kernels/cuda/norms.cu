@@ -25,13 +25,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) CLUSTERED normaliz
     auto part = part_of<1 + ADDED>(m, n);
     part.inputs[0] = x, part.strides[0] = stride;
     if (ADDED) part.inputs[ADDED] = residual, part.strides[ADDED] = n;
+    part.hold(0, weight);
+    if (CENTRED) part.hold(1, bias);
     float counts[EACH], own = 0;
     count_elements(counts, n);
 #pragma unroll
     for (int piece = 0; piece < PIECES; ++piece) own += part.has(piece) ? WIDE : 0;
     own = fmaxf(warp_sum(own), 1);
     for (part.begin(); part.row() < m; part.step(sums.taken())) {
-        sums.take(taken);
         part.await();
         float value[PIECES][WIDE], sum = 0, squares = 0, mean = 0;
 #pragma unroll
@@ -56,6 +57,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) CLUSTERED normaliz
             for (int i = 0; i < WIDE; ++i)
                 if (part.has(piece)) squares += (value[piece][i] - mean) * (value[piece][i] - mean);
         sums.share<true>({sum, warp_sum(squares)});
+        sums.take(taken);
         sum = squares = mean = 0;
         if (CENTRED) {
 #pragma unroll
@@ -77,8 +79,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) CLUSTERED normaliz
 #pragma unroll
         for (int piece = 0; piece < PIECES; ++piece) {
             float w[WIDE], b[WIDE];
-            part.read_vector(w, weight, piece);
-            if (CENTRED) part.read_vector(b, bias, piece);
+            part.read_vector(w, 0, piece);
+            if (CENTRED) part.read_vector(b, 1, piece);
 #pragma unroll
             for (int i = 0; i < WIDE; ++i) {
                 w[i] = (value[piece][i] - mean) * (scale * w[i]);
@@ -100,6 +102,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) CLUSTERED normaliz
     auto part = part_of<2 + ADDED>(m, n);
     part.inputs[0] = x, part.strides[0] = stride, part.inputs[1] = dy, part.strides[1] = n;
     if (ADDED) part.inputs[1 + ADDED] = dtotal, part.strides[1 + ADDED] = n;
+    part.hold(0, weight);
     float dweight[PIECES][WIDE] = {}, dbias[PIECES][WIDE] = {};
     float next_mean = 0, next_scale = 0;
     if (cluster() < m) next_scale = scales[cluster()], next_mean = CENTRED ? means[cluster()] : 0;
@@ -111,7 +114,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) CLUSTERED normaliz
         float unit[WIDE], grad[WIDE], w[WIDE], along = 0, sum = 0;
 #pragma unroll
         for (int piece = 0; piece < PIECES; ++piece) {
-            part.read(unit, 0, piece), part.read(grad, 1, piece), part.read_vector(w, weight, piece);
+            part.read(unit, 0, piece), part.read(grad, 1, piece), part.read_vector(w, 0, piece);
 #pragma unroll
             for (int i = 0; i < WIDE; ++i) {
                 unit[i] = (unit[i] - mean) * scale;
@@ -132,7 +135,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) CLUSTERED normaliz
 #pragma unroll
         for (int piece = 0; piece < PIECES; ++piece) {
             float more[WIDE] = {};
-            part.read(unit, 0, piece), part.read(grad, 1, piece), part.read_vector(w, weight, piece);
+            part.read(unit, 0, piece), part.read(grad, 1, piece), part.read_vector(w, 0, piece);
             if (ADDED) part.read(more, 1 + ADDED, piece);
 #pragma unroll
             for (int i = 0; i < WIDE; ++i) {

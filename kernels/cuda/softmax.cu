@@ -7,7 +7,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) CLUSTERED softmax(
     auto part = part_of<1>(m, n);
     part.inputs[0] = x, part.strides[0] = stride;
     for (part.begin(); part.row() < m; part.step(sums.taken())) {
-        sums.take(taken);
         part.await();
         float power[PIECES][WIDE], most = LOWEST, total = 0;
 #pragma unroll
@@ -27,6 +26,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) CLUSTERED softmax(
                 if (part.has(piece)) total += power[piece][i];
             }
         sums.share<true>({most, warp_sum(total)});
+        sums.take(taken);
         float peak = LOWEST;
         total = 0;
 #pragma unroll
@@ -55,7 +55,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) CLUSTERED softmax_
     auto part = part_of<2>(m, n);
     part.inputs[0] = y, part.strides[0] = n, part.inputs[1] = dy, part.strides[1] = stride;
     for (part.begin(); part.row() < m; part.step(sums.taken())) {
-        sums.take(taken);
         part.await();
         float share[WIDE], grad[WIDE], total = 0;
 #pragma unroll
@@ -65,6 +64,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) CLUSTERED softmax_
             for (int i = 0; i < WIDE; ++i) total += share[i] * grad[i];
         }
         sums.share<true>({warp_sum(total), 0});
+        sums.take(taken);
         total = 0;
 #pragma unroll
         for (int i = 0; i < EACH; ++i)

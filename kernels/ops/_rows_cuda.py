@@ -29,20 +29,23 @@ SHARED = 227 * 1024  # bytes of shared memory of an SM of a Hopper GPU
 RESERVED = 3072  # of these that a block takes at most beside its rows
 # Threads of a block, pieces of a row that a thread holds, rows on their way, and blocks on an SM.
 KEYS = ("threads", "pieces", "depth", "per_sm")
-FORWARD = ((512, 4, 1, 2), (256, 4, 1, 4), (256, 4, 2, 4), (256, 4, 2, 3), (256, 2, 3, 4))
-BACKWARD = ((512, 4, 2, 1), (1024, 2, 2, 1), (256, 4, 3, 2), (256, 4, 2, 2), (256, 2, 3, 4))
+FORWARD = ((256, 4, 1, 4), (256, 4, 1, 3), (128, 8, 1, 3), (512, 4, 1, 2), (512, 8, 1, 1), (1024, 2, 1, 1))
+BACKWARD = ((256, 4, 1, 4), (512, 4, 1, 2), (512, 2, 2, 2), (512, 4, 3, 1), (256, 2, 2, 4))
 # Backward of a norm: a cluster adds the rows of dweight and dbias.
-SUMMED = ((256, 4, 2, 2), (1024, 2, 2, 1), (512, 2, 2, 2), (256, 2, 2, 3))
-MOST_INPUTS = ((FORWARD, 2), (BACKWARD, 2), (SUMMED, 3))
+SUMMED = ((128, 8, 2, 2), (256, 4, 2, 2), (256, 4, 1, 2), (128, 4, 2, 4), (512, 4, 2, 1))
+MOST_HELD = ((FORWARD, 2, 2), (BACKWARD, 2, 0), (SUMMED, 3, 1))  # tensors, and vectors that stay
 
 
-def shapes(tried: Sequence[tuple[int, ...]], n: int, inputs: int) -> Iterator[dict[str, int]]:
-    """Yield those of the shapes *tried* that hold rows of n elements of *inputs* tensors."""
+def shapes(
+    tried: Sequence[tuple[int, ...]], n: int, inputs: int, vectors: int
+) -> Iterator[dict[str, int]]:
+    """Yield those of the shapes *tried* that hold rows of n elements of *inputs* tensors, and
+    *vectors* (n,)."""
     for values in tried:
         shape = dict(zip(KEYS, values, strict=True))
         part = part_of(shape)
         blocks = -(-n // part)
-        taken = shape["depth"] * inputs * part * 2 + RESERVED
+        taken = (shape["depth"] * inputs + vectors) * part * 2 + RESERVED
         fits = shape["per_sm"] * taken <= SHARED and part * blocks <= FULLEST * n
         if fits and blocks <= MOST_BLOCKS:
             yield shape
@@ -61,7 +64,7 @@ def supports(point: Point, device: Any) -> str | None:
         return "takes bf16 and fp16 only"
     if point.n < LEAST_ROW or point.n % WIDE:
         return f"takes rows of {LEAST_ROW} elements or more, in multiples of {WIDE}"
-    if not all(any(shapes(tried, point.n, inputs)) for tried, inputs in MOST_INPUTS):
+    if not all(any(shapes(tried, point.n, *held)) for tried, *held in MOST_HELD):
         return "no cluster of blocks holds rows of this length well"
     return None
 
@@ -76,11 +79,20 @@ def source_of(source: str, n: int, shape: Shape, **constants: bool) -> str:
 
 
 class Rows:
-    """A kernel of the file *source* for rows of *inputs* tensors like *x* (m, n), in clusters of
-    *shape*; *constants* are those that the file asks for. Raises: CannotMeasure."""
+    """The kernel *name* of the file *source* for tensors like *x* (m, n).
+
+    *held* is the number of tensors of which a cluster holds a row, and of vectors (n,) that it
+    holds all the time. Clusters have *shape*; *constants* are those that the file asks for. Raises: CannotMeasure.
+    """
 
     def __init__(
-        self, source: str, name: str, x: torch.Tensor, inputs: int, shape: Shape, **constants: bool
+        self,
+        source: str,
+        name: str,
+        x: torch.Tensor,
+        held: tuple[int, int],
+        shape: Shape,
+        **constants: bool,
     ) -> None:
         (self.m, self.n), self.device = x.shape, x.device
         part, self.threads = part_of(shape), shape["threads"]
@@ -88,7 +100,8 @@ class Rows:
         text = source_of(source, self.n, shape, bf16=x.dtype == torch.bfloat16, **constants)
         major, minor = torch.cuda.get_device_capability(x.device)
         self.kernel: Kernel = kernel_in(text, f"sm_{major}{minor}", name)
-        self.shared = shape["depth"] * inputs * part * x.element_size()
+        inputs, vectors = held
+        self.shared = (shape["depth"] * inputs + vectors) * part * x.element_size()
         self.kernel.allow_shared(self.shared)
         resident = self.kernel.resident_blocks(self.threads, self.shared, blocks) // blocks
         if not resident:
@@ -108,7 +121,7 @@ class Rows:
 
 def softmax_call(x: torch.Tensor, y: torch.Tensor, shape: Shape) -> Call:
     """Return the call of softmax of x to y, both (m, n)."""
-    rows, stride = Rows("softmax.cu", "softmax", x, 1, shape), checked(x)
+    rows, stride = Rows("softmax.cu", "softmax", x, (1, 0), shape), checked(x)
 
     def call() -> torch.Tensor:
         rows.launch((x, y, rows.taken), stride)
@@ -121,7 +134,7 @@ def softmax_backward_call(
     y: torch.Tensor, dy: torch.Tensor, dx: torch.Tensor, shape: Shape
 ) -> Call:
     """Return the call of the gradient dx of softmax for its result y and dy, all (m, n)."""
-    rows, stride = Rows("softmax.cu", "softmax_backward", y, 2, shape), checked(dy)
+    rows, stride = Rows("softmax.cu", "softmax_backward", y, (2, 0), shape), checked(dy)
 
     def call() -> torch.Tensor:
         rows.launch((y, dy, dx, rows.taken), stride)
@@ -137,7 +150,8 @@ def norm_call(inputs: Inputs, result: ForwardResult, shape: Shape, kept: bool = 
     """
     x, weight, added = inputs["x"], inputs["weight"], "residual" in inputs
     constants = {"centred": "bias" in inputs, "added": added, "kept": kept}
-    rows = Rows("norms.cu", "normalize", x, 1 + added, shape, **constants)
+    held = (1 + added, 1 + constants["centred"])
+    rows = Rows("norms.cu", "normalize", x, held, shape, **constants)
     given = (x, inputs.get("residual", x), weight, inputs.get("bias", weight))
     stride = checked(x, *given[1:])
 
@@ -152,7 +166,8 @@ def norm_backward_call(inputs: Inputs, result: ForwardResult, shape: Shape) -> C
     """Return the call of the backward: dx (m, n), dweight (n,) and, with a bias, dbias (n,)."""
     x, weight, dy, centred = result.rows, inputs["weight"], inputs["dy"], "bias" in inputs
     constants = {"centred": centred, "added": "dtotal" in inputs, "kept": True}
-    rows = Rows("norms.cu", "normalize_backward", x, 2 + ("dtotal" in inputs), shape, **constants)
+    held = (2 + constants["added"], 1)
+    rows = Rows("norms.cu", "normalize_backward", x, held, shape, **constants)
     stride, dx = checked(x, weight, dy), x.new_empty(x.shape)
     sums = x.new_empty((1 + centred, rows.clusters, rows.n), dtype=torch.float32)
     totals = weight.new_empty((1 + centred, rows.n))

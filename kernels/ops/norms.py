@@ -81,8 +81,8 @@ def norm_triton(inputs: Inputs, point: Point, options: object) -> Tuned:
 
 def norm_cuda(inputs: Inputs, point: Point, options: object) -> Tuned:
     """Build the CUDA C kernels of the mode, each with its fastest clusters."""
-    forwards = list(shapes(FORWARD, point.n, 1 + ("residual" in inputs)))
-    backwards = list(shapes(SUMMED, point.n, 2 + ("dtotal" in inputs)))
+    forwards = list(shapes(FORWARD, point.n, 1 + ("residual" in inputs), 1 + ("bias" in inputs)))
+    backwards = list(shapes(SUMMED, point.n, 2 + ("dtotal" in inputs), 1))
     return tuned_norm(inputs, point, (norm_call, forwards), (norm_backward_call, backwards))
 
 

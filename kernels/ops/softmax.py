@@ -229,10 +229,10 @@ def softmax_cuda(inputs: Inputs, point: Point, options: object) -> Call:
     """Build the CUDA C kernels of the mode, each with its fastest clusters."""
     x, n = inputs["x"], point.n
     y, dx = x.new_empty(x.shape), x.new_empty(x.shape)
-    forward = tune(partial(softmax_call, x, y), list(shapes(FORWARD, n, 1)))
+    forward = tune(partial(softmax_call, x, y), list(shapes(FORWARD, n, 1, 0)))
 
     def backward(y: torch.Tensor, dy: torch.Tensor) -> Tuned:
-        return tune(partial(softmax_backward_call, y, dy, dx), list(shapes(BACKWARD, n, 2)))
+        return tune(partial(softmax_backward_call, y, dy, dx), list(shapes(BACKWARD, n, 2, 0)))
 
     return tuned_softmax(inputs, point, forward, backward)
 

@@ -34,10 +34,10 @@ INSTRUCTIONS = {
     "cvt.rn.bf16x2": "words[i] = to_bf16(from[2 * i]) | to_bf16(from[2 * i + 1]) << 16;",
     "cvt.rn.f16x2": "words[i] = to_fp16(from[2 * i]) | to_fp16(from[2 * i + 1]) << 16;",
     "barrier.cluster": "meet_cluster();",
-    "cp.async.cg": "copy_16_bytes(ring + to * STAGE + i * LINE, from, row < m && has(piece));",
+    "cp.async.ca": "copy_16_bytes(ring + place * LINE, from, there);",
     "cp.async.commit": "end_group();",
     "cp.async.wait": "await_groups(DEPTH - 1);",
-    "ld.shared": "word = read_shared(ring + stage * STAGE + (input * PIECES + piece) * LINE);",
+    "ld.shared": "word = read_shared(ring + place * LINE);",
     "st.shared": "store_to_peer(__cvta_generic_to_shared(to), peer, value);",
 }
 # Blocks of a cluster, pieces of a thread, rows on their way, clusters, and elements of a row: those
@@ -163,22 +163,23 @@ def test_a_norm_and_its_gradients_are_right(
 @pytest.mark.parametrize("file", ["softmax.cu", "norms.cu"])
 def test_the_kernels_compile(file: str, arch: str) -> None:
     pytest.importorskip("cuda.bindings.nvrtc", reason="needs cuda-bindings (Linux)")
-    for n, tried in ((30000, cuda.FORWARD), (65536, cuda.BACKWARD), (131072, cuda.SUMMED)):
-        shape = next(cuda.shapes(tried, n, 2))
+    for n, (tried, *held) in zip((30000, 65536, 131072), cuda.MOST_HELD, strict=True):
+        shape = next(cuda.shapes(tried, n, *held))
         text = cuda.source_of(file, n, shape, bf16=True, centred=True, added=True, kept=True)
         assert compile_source(text, arch).startswith(b"\x7fELF")
 
 
 def test_the_shapes_fit_rows_and_an_sm() -> None:
     for n in (8192, 10000, 16384, 20000, 30000, 65536, 131072):
-        for tried, inputs in cuda.MOST_INPUTS:
-            for shape in cuda.shapes(tried, n, inputs):
+        for tried, inputs, vectors in cuda.MOST_HELD:
+            for shape in cuda.shapes(tried, n, inputs, vectors):
                 part = cuda.part_of(shape)
                 blocks = -(-n // part)
                 assert blocks <= 8
                 assert n <= blocks * part <= cuda.FULLEST * n
                 assert shape["per_sm"] * shape["threads"] <= 2048
-                assert shape["per_sm"] * shape["depth"] * inputs * part * 2 <= cuda.SHARED
+                held = (shape["depth"] * inputs + vectors) * part * 2
+                assert shape["per_sm"] * held <= cuda.SHARED
 
 
 @pytest.mark.parametrize(
