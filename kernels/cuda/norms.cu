@@ -34,28 +34,33 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) CLUSTERED normaliz
     own = fmaxf(warp_sum(own), 1);
     for (part.begin(); part.row() < m; part.step(sums.taken())) {
         part.await();
-        float value[PIECES][WIDE], sum = 0, squares = 0, mean = 0;
+        uint4 pieces[PIECES];
+        float value[WIDE], sum = 0, squares = 0, mean = 0;
 #pragma unroll
         for (int piece = 0; piece < PIECES; ++piece) {
-            part.read(value[piece], 0, piece);
+            pieces[piece] = part.packed(0, piece);
+            widen(value, pieces[piece]);
             if (ADDED) {
                 float more[WIDE];
                 part.read(more, ADDED, piece);
 #pragma unroll
-                for (int i = 0; i < WIDE; ++i) value[piece][i] += more[i];
-                part.write(total, piece, value[piece]);
-                widen(value[piece], rounded(value[piece]));
+                for (int i = 0; i < WIDE; ++i) value[i] += more[i];
+                part.write(total, piece, value);
+                pieces[piece] = rounded(value);
+                widen(value, pieces[piece]);
             }
 #pragma unroll
-            for (int i = 0; i < WIDE; ++i) sum += value[piece][i];
+            for (int i = 0; i < WIDE; ++i) sum += value[i];
         }
         part.advance();
         if (CENTRED) sum = warp_sum(sum), mean = sum / own;
 #pragma unroll
-        for (int piece = 0; piece < PIECES; ++piece)
+        for (int piece = 0; piece < PIECES; ++piece) {
+            widen_again(value, pieces[piece]);
 #pragma unroll
             for (int i = 0; i < WIDE; ++i)
-                if (part.has(piece)) squares += (value[piece][i] - mean) * (value[piece][i] - mean);
+                if (part.has(piece)) squares += (value[i] - mean) * (value[i] - mean);
+        }
         sums.share<true>({sum, warp_sum(squares)});
         sums.take(taken);
         sum = squares = mean = 0;
@@ -79,11 +84,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) CLUSTERED normaliz
 #pragma unroll
         for (int piece = 0; piece < PIECES; ++piece) {
             float w[WIDE], b[WIDE];
+            widen_again(value, pieces[piece]);
             part.read_vector(w, 0, piece);
             if (CENTRED) part.read_vector(b, 1, piece);
 #pragma unroll
             for (int i = 0; i < WIDE; ++i) {
-                w[i] = (value[piece][i] - mean) * (scale * w[i]);
+                w[i] = (value[i] - mean) * (scale * w[i]);
                 if (CENTRED) w[i] += b[i];
             }
             part.write(y, piece, w);
@@ -130,8 +136,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) CLUSTERED normaliz
 #pragma unroll
         for (int i = 0; i < EACH; ++i)
             if (sums.has(i)) along += sums.get(i).a, sum += sums.get(i).b;
-        along = warp_sum(along) / n;
-        if (CENTRED) sum = warp_sum(sum) / n;
+        along = warp_sum(along) / n * scale * scale;
+        if (CENTRED) sum = warp_sum(sum) / n * scale;
 #pragma unroll
         for (int piece = 0; piece < PIECES; ++piece) {
             float more[WIDE] = {};
@@ -139,8 +145,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) CLUSTERED normaliz
             if (ADDED) part.read(more, 1 + ADDED, piece);
 #pragma unroll
             for (int i = 0; i < WIDE; ++i) {
-                unit[i] = (unit[i] - mean) * scale;
-                more[i] += (grad[i] * w[i] - unit[i] * along - (CENTRED ? sum : 0)) * scale;
+                const float slope = (mean - unit[i]) * along - sum;
+                more[i] += grad[i] * w[i] * scale + slope;
             }
             part.write(dx, piece, more);
         }

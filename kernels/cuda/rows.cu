@@ -60,6 +60,13 @@ __device__ static void widen(float (&to)[WIDE], uint4 piece) {
                 : "r"(words[i]));
 }
 
+// Widens a *piece* once more: the compiler would keep the first values in registers, of which these need twice
+// as many.
+__device__ static void widen_again(float (&to)[WIDE], uint4 piece) {
+    asm volatile("// once more" : "+r"(piece.x), "+r"(piece.y), "+r"(piece.z), "+r"(piece.w));
+    widen(to, piece);
+}
+
 __device__ static uint4 rounded(const float (&from)[WIDE]) {
     u32 words[4];
 #pragma unroll
@@ -134,19 +141,18 @@ struct Part {
         rows[DEPTH] = later;
     }
 
-    __device__ void read_place(float (&to)[WIDE], u32 place) const {
-        uint4 word;
+    __device__ uint4 at_place(u32 place) const {
+        uint4 piece;
         asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
-                     : "=r"(word.x), "=r"(word.y), "=r"(word.z), "=r"(word.w)
+                     : "=r"(piece.x), "=r"(piece.y), "=r"(piece.z), "=r"(piece.w)
                      : "r"(ring + place * LINE)
                      : "memory");
-        widen(to, word);
+        return piece;
     }
-    __device__ void read(float (&to)[WIDE], int input, int piece) const {
-        read_place(to, (stage * INPUTS + input) * PIECES + piece);
-    }
+    __device__ uint4 packed(int input, int piece) const { return at_place((stage * INPUTS + input) * PIECES + piece); }
+    __device__ void read(float (&to)[WIDE], int input, int piece) const { widen(to, packed(input, piece)); }
     __device__ void read_vector(float (&to)[WIDE], int which, int piece) const {
-        read_place(to, place_of(which, piece));
+        widen(to, at_place(place_of(which, piece)));
     }
 
     // Waits for the oldest row.

@@ -29,7 +29,10 @@ SHARED = 227 * 1024  # bytes of shared memory of an SM of a Hopper GPU
 RESERVED = 3072  # of these that a block takes at most beside its rows
 # Threads of a block, pieces of a row that a thread holds, rows on their way, and blocks on an SM.
 KEYS = ("threads", "pieces", "depth", "per_sm")
-FORWARD = ((256, 4, 1, 4), (256, 4, 1, 3), (128, 8, 1, 3), (512, 4, 1, 2), (512, 8, 1, 1), (1024, 2, 1, 1))
+FORWARD = (
+    *((128, 8, 1, 3), (128, 8, 1, 4), (256, 4, 1, 3), (256, 4, 1, 4), (256, 8, 1, 2), (512, 4, 1, 2)),
+    *((512, 8, 1, 1), (1024, 2, 1, 1)),
+)
 BACKWARD = ((256, 4, 1, 4), (512, 4, 1, 2), (512, 2, 2, 2), (512, 4, 3, 1), (256, 2, 2, 4))
 # Backward of a norm: a cluster adds the rows of dweight and dbias.
 SUMMED = ((128, 8, 2, 2), (256, 4, 2, 2), (256, 4, 1, 2), (128, 4, 2, 4), (512, 4, 2, 1))

@@ -37,7 +37,8 @@ INSTRUCTIONS = {
     "cp.async.ca": "copy_16_bytes(ring + place * LINE, from, there);",
     "cp.async.commit": "end_group();",
     "cp.async.wait": "await_groups(DEPTH - 1);",
-    "ld.shared": "word = read_shared(ring + place * LINE);",
+    "// once more": "",
+    "ld.shared": "piece = read_shared(ring + place * LINE);",
     "st.shared": "store_to_peer(__cvta_generic_to_shared(to), peer, value);",
 }
 # Blocks of a cluster, pieces of a thread, rows on their way, clusters, and elements of a row: those
