@@ -72,7 +72,7 @@ class Kernel:
     """A loaded kernel. Its module stays loaded for the life of the process."""
 
     def __init__(self, function: Any) -> None:
-        self._function = function
+        self._function, self._shared = function, 0
 
     @property
     def local_bytes(self) -> int:
@@ -82,7 +82,11 @@ class Kernel:
         return int(_checked(driver.cuFuncGetAttribute(which, self._function), "a kernel's size"))
 
     def allow_shared(self, size: int) -> None:
-        """Let a block have *size* bytes of dynamic shared memory. Raises: CannotMeasure."""
+        """Let a block have *size* bytes of dynamic shared memory, or what was allowed before if that
+        is more, as calls share a kernel. Raises: CannotMeasure."""
+        if size <= self._shared:
+            return
+        self._shared = size
         driver, _ = _bindings()
         which = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
         _checked(driver.cuFuncSetAttribute(self._function, which, size), "more shared memory")

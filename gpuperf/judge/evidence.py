@@ -43,7 +43,8 @@ class Audit:
     `reason` says why the result is refused, if it is. `replayed` is true for a result that is right
     for the earlier contents of the same addresses. `changed` names inputs that the call changed.
     `absolute` is the largest absolute error, without what the tolerance grants. An `undecided`
-    result differs for values, not nominal, for which the reference itself is infinite or far off.
+    result differs for values, not nominal, for which the reference itself is infinite or far off,
+    and only where one of the two is infinite or NaN.
     """
 
     slot: int

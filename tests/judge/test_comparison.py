@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -11,7 +13,14 @@ import torch.nn.functional as F
 
 from gpuperf.judge.inside import answers
 from gpuperf.judge.inside.answers import Answers
-from gpuperf.judge.inside.comparison import _moved, allowed_of, answer_of, compare, own_tolerance
+from gpuperf.judge.inside.comparison import (
+    _moved,
+    allowed_of,
+    answer_of,
+    compare,
+    is_excused,
+    own_tolerance,
+)
 from gpuperf.judge.inside.contents import inputs_of
 from gpuperf.judge.inside.first_calls import first_calls
 from gpuperf.judge.inside.layout import put_together
@@ -261,3 +270,52 @@ def test_a_result_is_undecided_where_the_reference_overflows_for_values_not_nomi
     audit = worker._audit(0, (None,), 0)  # type: ignore[arg-type]
     assert audit.undecided is undecided
     assert bool(audit.reason) is not undecided
+
+
+WIDTH = 512
+
+
+def scanned(x: torch.Tensor, parts: int) -> torch.Tensor:
+    """Return products of the first elements of rows, of *parts* parts that are then joined."""
+    each = torch.cumprod(x.reshape(len(x), parts, -1), -1)
+    before = torch.cumprod(torch.nn.functional.pad(each[..., -1], (1, -1), value=1.0), -1)
+    return (each * before[..., None]).reshape(x.shape)
+
+
+@pytest.mark.parametrize("scale", [0.1, 1.0, math.e, 10.0])
+def test_what_overflows_excuses_nothing_else(scale: float) -> None:
+    """A right scan by parts is not wrong, whatever overflows in it; other results are."""
+
+    def both(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return torch.cumprod(x, 1), torch.softmax(x, 1)
+
+    generator = torch.Generator().manual_seed(1)
+    given = [torch.randn(200, WIDTH, generator=generator) * scale]
+    problem = Problem(lambda seed: given, both, lambda x: both(x.double()))
+    answer = answer_of(problem, given, harsh=True)
+    products, shares = both(given[0])
+
+    def refused(*outputs: torch.Tensor) -> bool:
+        try:
+            compare(problem, given, list(outputs), answer)
+        except WrongResult:
+            return not is_excused(problem, given, list(outputs), answer)
+        return False
+
+    assert not refused(scanned(given[0], 8), shares)
+    assert refused(scanned(given[0], 8), shares * 0)
+    assert refused(scanned(given[0], 8), shares.double())
+    assert refused(products * 0, shares)
+    assert refused(products.flip(0), shares)
+    assert refused(scanned(given[0], 8), torch.full_like(shares, torch.nan))
+    assert refused(scanned(given[0], 8))
+
+
+def test_the_own_comparison_of_a_task_excuses_for_itself() -> None:
+    def compared(*_: Any) -> tuple[float, float]:
+        raise WrongResult("is off")
+
+    given = [torch.full((4, 8), 1e30)]
+    problem = Problem(lambda seed: given, lambda x: x * 1e30, compare=compared)
+    answer = answer_of(problem, given, harsh=True)
+    assert not is_excused(problem, given, [given[0]], answer)

@@ -41,8 +41,10 @@ def test_values_for_which_the_reference_is_off_say_nothing_of_a_submission() -> 
     judged = judge_case(replace(evidence(2.0), audits=(*[Audit(1, "nominal")] * 8, undecided)))
     (count,) = [fact.seen for fact in judged.facts if fact.name == "audits"]
     assert (judged.status, count) == ("valid", 8)
-    alone = judge_case(replace(evidence(2.0), audits=(undecided,) * 8))
-    assert alone.status == "inconclusive"
+    for others in ([undecided] * 8, [*[Audit(1, "nominal")] * 8, *[undecided] * 3]):
+        alone = judge_case(replace(evidence(2.0), audits=tuple(others)))
+        assert alone.status == "inconclusive"
+        assert "the reference overflows" in alone.reason
     changes = replace(undecided, changed="1")
     assert judge_case(replace(evidence(2.0), audits=(changes,) * 8)).status == "wrong"
 

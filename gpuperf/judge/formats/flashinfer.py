@@ -143,7 +143,7 @@ def append_traces(verdict: Verdict, task: TaskSource, submission: Path, trace: P
 
 def _evaluation(case: JudgedCase, verdict: Verdict) -> Mapping[str, Any]:
     judged, score = case.judgement, case.judgement.score
-    audits = [audit for audit in case.evidence.audits if not audit.reason]
+    audits = [audit for audit in case.evidence.decided if not audit.reason]
     relative = max((audit.error for audit in audits), default=None)
     absolute = max((a.absolute for a in audits if a.absolute is not None), default=None)
     passed = score is not None
