@@ -82,8 +82,8 @@ class Kernel:
         return int(_checked(driver.cuFuncGetAttribute(which, self._function), "a kernel's size"))
 
     def allow_shared(self, size: int) -> None:
-        """Let a block have *size* bytes of dynamic shared memory, or what was allowed before if that
-        is more, as calls share a kernel. Raises: CannotMeasure."""
+        """Let a block have *size* bytes of dynamic shared memory, or more, if another call of the
+        same kernel does. Raises: CannotMeasure."""
         if size <= self._shared:
             return
         self._shared = size

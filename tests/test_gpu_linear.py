@@ -61,7 +61,7 @@ def test_every_shape_of_a_block_is_right(
     """With rows that end within a block, and steps that its warps share unevenly."""
     at = Point(m=m, n=500, k=2816, weights=weights, dtype="bf16")
     for shape in _linear_cuda.shapes(at):
-        monkeypatch.setattr(_linear_cuda, "shapes", lambda point, shared, shape=shape: [shape])
+        monkeypatch.setattr(_linear_cuda, "shapes", lambda point, shape=shape: [shape])
         check(BY_NAME["cuda"], at)
 
 

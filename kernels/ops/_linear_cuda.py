@@ -1,7 +1,6 @@
-"""Compute x·Wᵀ of few rows of x in bf16 and weights in int4 or int8 with `kernels/cuda/linear.cu`,
-and of one row with `linear_one.cu`.
+"""Compute x·Wᵀ of few rows of x in bf16 and weights in int4 or int8 with `kernels/cuda/linear.cu`.
 
-A kernel is compiled for the format, the group and the shape of a block. It reads whole steps of a
+The kernel is compiled for the format, the group and the shape of a block. It reads whole steps of a
 row of W, each with one scale, by loads of 16 bytes.
 """
 
@@ -36,37 +35,23 @@ MORE = ((2, 1, 6, 2), (2, 2, 3, 2), (1, 2, 4, 2), (1, 4, 4, 2), (2, 2, 8, 1))
 # Of codes of 8 bits and few rows, with twice the threads on an SM: one row takes 4 % less time.
 BUSY, BUSIER = 512, 1024
 CROWDED = ((1, 1, 8, 2), (1, 2, 8, 2))
-# The same constants of linear_one.cu, whose blocks all keep the digits of x in shared memory.
-ONE = ((4, 8, 2), (2, 8, 2), (1, 8, 2), (4, 8, 1))
-DIGITS = 4  # bytes of an element of x
-SHARED = 227 * 1024  # bytes of shared memory of a block of a Hopper GPU
-SUMS = 16 * 1024  # of these at most for sums
 
 
 def linear_cuda(inputs: Inputs, point: Point, options: object) -> Call:
     """Build the kernel with the fastest shape of a block."""
     y = torch.empty((point.m, point.n), dtype=torch_dtype(point.dtype), device=inputs["x"].device)
-    shared = torch.cuda.get_device_properties(y.device).shared_memory_per_block_optin
-    return tune(lambda shape: launch(inputs, point, y, shape), shapes(point, int(shared)))
+    return tune(lambda shape: launch(inputs, point, y, shape), shapes(point))
 
 
-def shapes(point: Point, shared: int = SHARED) -> list[Shape]:
-    """Return the shapes whose steps fill the groups and the rows of *point*, on a device whose
-    blocks have *shared* bytes of shared memory."""
+def shapes(point: Point) -> list[Shape]:
+    """Return the shapes whose steps fill the groups and the rows of *point*."""
     few = point.m <= ROWS
     crowded = CROWDED if few and format_of(point) == "int8" else ()
     every = [dict(zip(KEYS, shape, strict=True), BUSY=BUSIER) for shape in crowded]
     every += [dict(zip(KEYS, shape, strict=True), BUSY=BUSY) for shape in (FEW if few else MORE)]
-    if point.m == 1 and digit_bytes(point.k) + SUMS <= shared:
-        every += [dict(zip(KEYS[1:], shape, strict=True), BUSY=BUSIER) for shape in ONE]
     width = row_bytes(point)
     group = group_of(point)
     return [s for s in every if group % step(s) == 0 and width % step(s) == 0]
-
-
-def digit_bytes(k: int) -> int:
-    """Return the bytes of the digits of a row of x of k elements."""
-    return DIGITS * (k if k % 128 else k + 64)
 
 
 def step(shape: Shape) -> int:
@@ -89,31 +74,22 @@ def source_of(point: Point, shape: Shape) -> str:
         "COLUMNS": 1 if point.m <= ROWS else 2,
     }
     defined = "".join(f"#define {name} {value}\n" for name, value in constants.items())
-    return defined + read_source(f"{name_of(shape)}.cu")
-
-
-def name_of(shape: Shape) -> str:
-    """Return the name of the kernel for *shape*, and of its file."""
-    return "linear" if "TILES" in shape else "linear_one"
+    return defined + read_source("linear.cu")
 
 
 def launch(inputs: Inputs, point: Point, y: torch.Tensor, shape: Shape) -> Call:
     """Return the call of the kernel that is compiled for *shape*."""
     x, weight, scale = inputs["x"], inputs["weight"], inputs["scale"]
     major, minor = torch.cuda.get_device_capability(x.device)
-    name = name_of(shape)
-    kernel: Kernel = kernel_in(source_of(point, shape), f"sm_{major}{minor}", name)
-    grid = -(-point.n // (TILE * shape.get("TILES", 1) * shape["ACROSS"]))
+    kernel: Kernel = kernel_in(source_of(point, shape), f"sm_{major}{minor}", "linear")
+    grid = -(-point.n // (TILE * shape["TILES"] * shape["ACROSS"]))
     threads = 32 * shape["ACROSS"] * shape["ALONG"]
-    sizes = (point.n, point.k) if name == "linear_one" else (point.m, point.n, point.k)
-    shared = digit_bytes(point.k) if name == "linear_one" else 0
-    kernel.allow_shared(shared)
-    types = (POINTER,) * 4 + (U32,) * len(sizes)
+    types = (POINTER,) * 4 + (U32,) * 3
 
     def call() -> torch.Tensor:
         tensors = (x.data_ptr(), weight.data_ptr(), scale.data_ptr(), y.data_ptr())
         stream = torch.cuda.current_stream(x.device).cuda_stream
-        kernel.launch(stream, grid, threads, (*tensors, *sizes), types, shared)
+        kernel.launch(stream, grid, threads, (*tensors, point.m, point.n, point.k), types)
         return y
 
     return call

@@ -25,12 +25,20 @@ LEAST_ROW = 8192  # elements from which on a row fills a block
 MOST_BLOCKS = 8  # of a cluster, on any device that has clusters
 FULLEST = 4 / 3  # elements of a cluster for each element of a row, at most
 OLDEST = 9  # major compute capability from which on there are clusters
-SHARED = 227 * 1024  # bytes of shared memory of an SM of a Hopper GPU
-RESERVED = 3072  # of these that a block takes at most beside its rows
+SHARED = 228 * 1024  # bytes of shared memory of an SM of a Hopper GPU
+RESERVED = 1024 + 64  # of these that a block takes beside its rows and the sums of warps
+SUMS = 2 * 8  # bytes for a warp of its cluster
 # Threads of a block, pieces of a row that a thread holds, rows on their way, and blocks on an SM.
 KEYS = ("threads", "pieces", "depth", "per_sm")
 FORWARD = (
-    *((128, 8, 1, 3), (128, 8, 1, 4), (256, 4, 1, 3), (256, 4, 1, 4), (256, 8, 1, 2), (512, 4, 1, 2)),
+    *(
+        (128, 8, 1, 3),
+        (128, 8, 1, 4),
+        (256, 4, 1, 3),
+        (256, 4, 1, 4),
+        (256, 8, 1, 2),
+        (512, 4, 1, 2),
+    ),
     *((512, 8, 1, 1), (1024, 2, 1, 1)),
 )
 BACKWARD = ((256, 4, 1, 4), (512, 4, 1, 2), (512, 2, 2, 2), (512, 4, 3, 1), (256, 2, 2, 4))
@@ -48,7 +56,8 @@ def shapes(
         shape = dict(zip(KEYS, values, strict=True))
         part = part_of(shape)
         blocks = -(-n // part)
-        taken = (shape["depth"] * inputs + vectors) * part * 2 + RESERVED
+        taken = (shape["depth"] * inputs + vectors) * part * 2
+        taken += RESERVED + SUMS * blocks * shape["threads"] // 32
         fits = shape["per_sm"] * taken <= SHARED and part * blocks <= FULLEST * n
         if fits and blocks <= MOST_BLOCKS:
             yield shape
@@ -85,7 +94,8 @@ class Rows:
     """The kernel *name* of the file *source* for tensors like *x* (m, n).
 
     *held* is the number of tensors of which a cluster holds a row, and of vectors (n,) that it
-    holds all the time. Clusters have *shape*; *constants* are those that the file asks for. Raises: CannotMeasure.
+    holds all the time. Clusters have *shape*; *constants* are those that the file asks for. One
+    launch follows another, as they count rows in one place. Raises: CannotMeasure.
     """
 
     def __init__(
@@ -137,7 +147,7 @@ def softmax_backward_call(
     y: torch.Tensor, dy: torch.Tensor, dx: torch.Tensor, shape: Shape
 ) -> Call:
     """Return the call of the gradient dx of softmax for its result y and dy, all (m, n)."""
-    rows, stride = Rows("softmax.cu", "softmax_backward", y, (2, 0), shape), checked(dy)
+    rows, stride = Rows("softmax.cu", "softmax_backward", y, (2, 0), shape), checked(dy, y)
 
     def call() -> torch.Tensor:
         rows.launch((y, dy, dx, rows.taken), stride)
@@ -171,7 +181,8 @@ def norm_backward_call(inputs: Inputs, result: ForwardResult, shape: Shape) -> C
     constants = {"centred": centred, "added": "dtotal" in inputs, "kept": True}
     held = (2 + constants["added"], 1)
     rows = Rows("norms.cu", "normalize_backward", x, held, shape, **constants)
-    stride, dx = checked(x, weight, dy), x.new_empty(x.shape)
+    stride = checked(x, weight, dy, inputs.get("dtotal", dy))
+    dx = x.new_empty(x.shape)
     sums = x.new_empty((1 + centred, rows.clusters, rows.n), dtype=torch.float32)
     totals = weight.new_empty((1 + centred, rows.n))
     given = (x, weight, dy, inputs.get("dtotal", dy), result.mean, result.rstd, dx, sums)
@@ -185,11 +196,13 @@ def norm_backward_call(inputs: Inputs, result: ForwardResult, shape: Shape) -> C
     return call
 
 
-def checked(*tensors: torch.Tensor) -> int:
-    """Return the stride of the rows of the first of *tensors*, which are loaded by 16 bytes.
+def checked(first: torch.Tensor, *others: torch.Tensor) -> int:
+    """Return the stride of the rows of *first*, which are loaded by 16 bytes; *others* have none.
 
     Raises: CannotMeasure.
     """
-    if any(each.data_ptr() % 16 or (each.stride(0) % WIDE and each.dim() > 1) for each in tensors):
+    if first.stride(0) % WIDE or any(each.data_ptr() % 16 for each in (first, *others)):
         raise CannotMeasure("the rows do not begin at multiples of 16 bytes")
-    return int(tensors[0].stride(0))
+    if first.stride(1) != 1 or not all(each.is_contiguous() for each in others):
+        raise CannotMeasure("the elements of rows do not follow one another")
+    return int(first.stride(0))

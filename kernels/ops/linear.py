@@ -10,8 +10,7 @@ quantized by each call and multiplied in int8) or `int4` with a scale for each `
 - `triton`: codes are converted in registers; a GEMV or thin tiles up to 16 rows of x, tensor cores.
   For many rows on Hopper one candidate restores the weights in memory; its bytes are not counted.
 - `cuda`: CUDA C for up to 16 rows of x in bf16 and for int4 and int8, whose codes become an operand
-  of the tensor cores in the registers into which they were loaded. One row of x may also become
-  digits of 8 bits, whose products with codes the tensor cores add as whole numbers.
+  of the tensor cores in the registers into which they were loaded.
 
 The reference has the quantized weights. How far the exact product is from that with the original
 weights is the reading `quantization_error` of a record, relative and in the root mean square.

@@ -24,9 +24,6 @@ using std::memcpy;
 struct uint4 {
     unsigned x, y, z, w;
 };
-struct uint2 {
-    unsigned x, y;
-};
 struct Index {
     unsigned x;
 };
@@ -37,7 +34,7 @@ struct Warp32 {
     std::barrier<> meet{32};
     Operands of[32];
     float shuffled[32];
-    unsigned reduced[32];
+    unsigned passed[32];
 };
 struct Block {
     std::barrier<> meet;
@@ -106,23 +103,13 @@ inline float __shfl_xor_sync(unsigned, float value, int other) {
 
 inline unsigned __shfl_sync(unsigned, unsigned value, int from) {
     Warp32& warp = warp_of_thread();
-    warp.reduced[threadIdx.x % 32] = value;
+    warp.passed[threadIdx.x % 32] = value;
     warp.meet.arrive_and_wait();
-    const unsigned got = warp.reduced[from];
+    const unsigned got = warp.passed[from];
     warp.meet.arrive_and_wait();
     return got;
 }
 
-inline unsigned __reduce_max_sync(unsigned, unsigned value) {
-    Warp32& warp = warp_of_thread();
-    warp.reduced[threadIdx.x % 32] = value;
-    warp.meet.arrive_and_wait();
-    for (unsigned each : warp.reduced) value = each > value ? each : value;
-    warp.meet.arrive_and_wait();
-    return value;
-}
-
-inline unsigned max(unsigned a, unsigned b) { return a > b ? a : b; }
 inline unsigned min(unsigned a, unsigned b) { return a < b ? a : b; }
 template <class T> T __ldg(const T* from) { return *from; }
 
@@ -178,24 +165,6 @@ inline void mma(float (&sums)[4], const unsigned (&a)[4], unsigned first, unsign
                    from_bf16(warp.of[column * 4 + owner].b[upper] >> shift);
         }
         sums[i] = (float)sum;
-    }
-    warp.meet.arrive_and_wait();
-}
-
-// mma.m16n8k32 of whole numbers of 8 bits, exact.
-inline void mma_s8(int (&sums)[4], const unsigned (&a)[4], unsigned first, unsigned second) {
-    Warp32& warp = warp_of_thread();
-    const int lane = threadIdx.x % 32;
-    memcpy(warp.of[lane].a, a, sizeof a);
-    warp.of[lane].b[0] = first, warp.of[lane].b[1] = second;
-    warp.meet.arrive_and_wait();
-    for (int i = 0; i < 4; ++i) {
-        const int row = lane / 4 + i / 2 * 8, column = lane % 4 * 2 + i % 2;
-        for (int k = 0; k < 32; ++k) {
-            const int owner = k % 16 / 4, upper = k / 16, shift = k % 4 * 8;
-            const Operands &left = warp.of[row % 8 * 4 + owner], &right = warp.of[column * 4 + owner];
-            sums[i] += (int8_t)(left.a[row / 8 + 2 * upper] >> shift) * (int8_t)(right.b[upper] >> shift);
-        }
     }
     warp.meet.arrive_and_wait();
 }
