@@ -136,8 +136,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) CLUSTERED normaliz
 #pragma unroll
         for (int i = 0; i < EACH; ++i)
             if (sums.has(i)) along += sums.get(i).a, sum += sums.get(i).b;
-        along = warp_sum(along) / n * scale * scale;
-        if (CENTRED) sum = warp_sum(sum) / n * scale;
+        along = warp_sum(along) / n;
+        if (CENTRED) sum = warp_sum(sum) / n;
 #pragma unroll
         for (int piece = 0; piece < PIECES; ++piece) {
             float more[WIDE] = {};
@@ -145,8 +145,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) CLUSTERED normaliz
             if (ADDED) part.read(more, 1 + ADDED, piece);
 #pragma unroll
             for (int i = 0; i < WIDE; ++i) {
-                const float slope = (mean - unit[i]) * along - sum;
-                more[i] += grad[i] * w[i] * scale + slope;
+                unit[i] = (unit[i] - mean) * scale;
+                more[i] += (grad[i] * w[i] - unit[i] * along - (CENTRED ? sum : 0)) * scale;
             }
             part.write(dx, piece, more);
         }
