@@ -103,7 +103,7 @@ struct Part {
     __device__ static u32 place_of(int vector, int piece) { return (DEPTH * INPUTS + vector) * PIECES + piece; }
 
     // Starts to copy a piece to *place*, or zeros if it is not *there*. On an H200 copies that pass by the L1
-    // (.cg) are 5 to 17 % slower here.
+    // (.cg) are 5 to 19 % slower here.
     __device__ void fetch(u32 place, const u16* from, bool there) const {
         asm volatile("cp.async.ca.shared.global [%0], [%1], 16, %2;" ::"r"(ring + place * LINE), "l"(from),
                      "r"(there ? BYTES : 0)
