@@ -176,7 +176,8 @@ def _figures(run: Run, entries: Sequence[Entry]) -> Iterable[Column]:
     yield from _around(run, entries)
     yield from collective_columns(entries)
     if flops:
-        yield column("attained", unit, lambda p: p.attained_flop_per_s or None, ALWAYS, scale)
+        keep = ALWAYS - 1  # dropped after all others
+        yield column("attained", unit, lambda p: p.attained_flop_per_s or None, keep, scale)
     if moved:
         keep = 7 if flops else ALWAYS
         yield column("compulsory", byte_unit, lambda p: p.attained_byte_per_s, keep, byte_scale)
