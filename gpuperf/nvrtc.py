@@ -86,10 +86,10 @@ class Kernel:
         same kernel does. Raises: CannotMeasure."""
         if size <= self._shared:
             return
-        self._shared = size
         driver, _ = _bindings()
         which = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
         _checked(driver.cuFuncSetAttribute(self._function, which, size), "more shared memory")
+        self._shared = size
 
     def resident_blocks(self, block: int, shared: int, cluster: int) -> int:
         """Return how many blocks of *block* threads and *shared* bytes of dynamic shared memory,

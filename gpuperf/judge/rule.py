@@ -44,7 +44,7 @@ ORDER: tuple[Status, ...] = (
 )
 
 LEAST_AUDITS = 6  # of a case, for a verdict
-MOST_UNDECIDED = 0.25  # of the audits of a case, at most, for a verdict
+MOST_UNDECIDED = 0.1  # of the audits of a case, or one, at most, for a verdict
 HONEST_CLAIM = 0.5  # a seat that claims less than this share of the clerk's time lies
 MISSED_S = 3e-4  # windows whose calls take fewer seconds by the clerk's clock show nothing of that
 BUSY, BUSY_CONTROL = 0.3, 0.1  # shares of an idle pause in which a seat and the control compute
@@ -155,10 +155,10 @@ def _outputs(evidence: CaseEvidence) -> Iterator[Fact]:
     text = f"a call changed the input {changed[0].changed}" if changed else ""
     yield fact("inputs", not changed, len(changed), 0, text, "wrong")
     undecided = len(evidence.audits) - len(audits)
-    few = undecided <= MOST_UNDECIDED * len(evidence.audits)
+    few = undecided <= max(1, MOST_UNDECIDED * len(evidence.audits))
     text = f"only {len(audits)} results were audited"
     if undecided:
-        text = f"{undecided} of {len(evidence.audits)} audits say nothing: the reference overflows"
+        text = f"{undecided} of {len(evidence.audits)} audits say nothing, as values overflow"
     enough = few and len(audits) >= LEAST_AUDITS
     yield fact("audits", enough, len(audits), LEAST_AUDITS, text, "inconclusive")
 

@@ -212,6 +212,7 @@ struct Exchange {
     }
     // The last cluster to end begins the count anew, for the next launch.
     __device__ void finish(u32* taken) const {
+        __threadfence();  // its own row is counted before its end
         if (leads() && atomicAdd(taken + 1, 1) == clusters() - 1) taken[0] = taken[1] = 0;
     }
     __device__ u32 taken() const { return shared.rows[turn]; }

@@ -266,7 +266,9 @@ def test_a_result_is_undecided_where_the_reference_overflows_for_values_not_nomi
     worker._problem = Problem(make, products, lambda x: products(x.double()))
     worker._memory, worker._held = torch.empty(0), {0: Contents(0, 1, kind)}
     monkeypatch.setattr(Answers, "_changed", lambda self, slot, tensors, side: "")
-    monkeypatch.setattr(answers, "view_of", lambda *_: torch.full((COUNT,), torch.nan))
+    result = products(inputs_of(worker._problem, worker._held[0])[1][0])
+    result[torch.isfinite(result).sum() - 2 :] = torch.nan
+    monkeypatch.setattr(answers, "view_of", lambda *_: result)
     audit = worker._audit(0, (None,), 0)  # type: ignore[arg-type]
     assert audit.undecided is undecided
     assert bool(audit.reason) is not undecided
@@ -307,8 +309,33 @@ def test_what_overflows_excuses_nothing_else(scale: float) -> None:
     assert refused(scanned(given[0], 8), shares.double())
     assert refused(products * 0, shares)
     assert refused(products.flip(0), shares)
+    assert refused(torch.full_like(products, torch.nan), shares)
     assert refused(scanned(given[0], 8), torch.full_like(shares, torch.nan))
     assert refused(scanned(given[0], 8))
+
+
+def test_the_places_of_what_overflows_are_excused_with_it() -> None:
+    def largest(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return tuple((x * x).max(1))
+
+    given = [torch.linspace(1.0, 400.0, 64).half()[:, None].repeat(1, 8)]
+    problem = Problem(lambda seed: given, largest, lambda x: largest(x.double()))
+    answer = answer_of(problem, given, harsh=True)
+    values, places = largest(given[0])
+    assert 0 < values.isinf().sum() < len(values)
+    assert is_excused(problem, given, [values, torch.where(values.isinf(), 7, places)], answer)
+    assert not is_excused(problem, given, [values, places + 1], answer)
+    assert not is_excused(problem, given, [values.float(), places], answer)
+
+
+def test_fp8_that_overflows_is_not_excused() -> None:
+    def scaled(x: torch.Tensor) -> torch.Tensor:
+        return x * 1e6 if x.dtype == torch.float64 else (x * 1e6).to(torch.float8_e5m2)
+
+    given = [torch.ones(4, 8)]
+    problem = Problem(lambda seed: given, scaled, lambda x: scaled(x.double()))
+    answer = answer_of(problem, given, harsh=True)
+    assert not is_excused(problem, given, [scaled(given[0])], answer)
 
 
 def test_the_own_comparison_of_a_task_excuses_for_itself() -> None:

@@ -110,6 +110,7 @@ inline unsigned __shfl_sync(unsigned, unsigned value, int from) {
     return got;
 }
 
+inline void __threadfence() {}
 inline unsigned min(unsigned a, unsigned b) { return a < b ? a : b; }
 template <class T> T __ldg(const T* from) { return *from; }
 
