@@ -44,7 +44,7 @@ ORDER: tuple[Status, ...] = (
 )
 
 LEAST_AUDITS = 6  # of a case, for a verdict
-MOST_UNDECIDED = 0.1  # of the audits of a case, or one, at most, for a verdict
+MOST_UNDECIDED = 0.2  # of the audits of a case, or one, at most, for a verdict
 HONEST_CLAIM = 0.5  # a seat that claims less than this share of the clerk's time lies
 MISSED_S = 3e-4  # windows whose calls take fewer seconds by the clerk's clock show nothing of that
 BUSY, BUSY_CONTROL = 0.3, 0.1  # shares of an idle pause in which a seat and the control compute
