@@ -112,20 +112,51 @@ class Kernel:
         stream: int,
         grid: int,
         block: int,
-        args: Sequence[float],
+        args: Sequence[Any],
         types: Sequence[Any],
         shared: int = 0,
+        together: bool = False,
     ) -> None:
-        """Queue it on *stream*; *types* are the ctypes of *args*, and *shared* the bytes of dynamic
-        shared memory of a block. Raises: CannotMeasure."""
+        """Queue it on *stream*.
+
+        *types* are the ctypes of *args*, None for a `tensor_map`; *shared* is the bytes of dynamic
+        shared memory of a block. *together* starts no block before all fit the device, for kernels
+        whose blocks wait for one another. Raises: CannotMeasure.
+        """
         driver, _ = _bindings()
         packed = (tuple(args), tuple(types)) if args else 0
-        _checked(
-            driver.cuLaunchKernel(
-                self._function, grid, 1, 1, block, 1, 1, shared, driver.CUstream(stream), packed, 0
-            ),
-            "the launch of a kernel",
-        )
+        given = (self._function, grid, 1, 1, block, 1, 1, shared, driver.CUstream(stream), packed)
+        if together:
+            launched = driver.cuLaunchCooperativeKernel(*given)
+        else:
+            launched = driver.cuLaunchKernel(*given, 0)
+        _checked(launched, "the launch of a kernel")
+
+
+def tensor_map(address: int, dtype: Any, shape: Sequence[int], box: Sequence[int]) -> Any:
+    """Return the argument of a kernel that loads boxes of a contiguous matrix by TMA.
+
+    *dtype* is torch.bfloat16 or torch.float16; *shape* and *box* are rows and columns. Rows of a
+    box have 128 bytes, which are swizzled in shared memory. What is outside reads as zero.
+    Raises: CannotMeasure.
+    """
+    driver, _ = _bindings()
+    name = {"torch.bfloat16": "BFLOAT16", "torch.float16": "FLOAT16"}[str(dtype)]
+    # L2 fetches of 256 bytes made a product of unaligned rows 12 % slower on an H200.
+    encoded = driver.cuTensorMapEncodeTiled(
+        driver.CUtensorMapDataType[f"CU_TENSOR_MAP_DATA_TYPE_{name}"],
+        2,
+        address,
+        [driver.cuuint64_t(size) for size in reversed(shape)],
+        [driver.cuuint64_t(shape[1] * 2)],
+        [driver.cuuint32_t(size) for size in reversed(box)],
+        [driver.cuuint32_t(1)] * 2,
+        driver.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
+        driver.CUtensorMapSwizzle.CU_TENSOR_MAP_SWIZZLE_128B,
+        driver.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
+        driver.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
+    )
+    return _checked(encoded, "the description of a matrix for TMA")
 
 
 def copy_async(target: int, source: int, size: int, stream: int) -> None:

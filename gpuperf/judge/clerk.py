@@ -21,7 +21,17 @@ from gpuperf.judge.evidence import CaseEvidence, Counted, Hardware, Restrictions
 from gpuperf.judge.plan import most_audits, slot_count
 from gpuperf.judge.protocol import Build, Import, Imported, Load, Loaded, Share, Shared
 from gpuperf.judge.roofs import roofs_of
-from gpuperf.judge.seat import LARGEST_SPREAD, RESULTS, SLOTS, START_S, WEIGHTS, Ended, Seat, ask
+from gpuperf.judge.seat import (
+    ITEM_BYTES,
+    LARGEST_SPREAD,
+    RESULTS,
+    SLOTS,
+    START_S,
+    WEIGHTS,
+    Ended,
+    Seat,
+    ask,
+)
 from gpuperf.judge.settings import Settings
 from gpuperf.judge.shared_files import SharedFiles
 from gpuperf.judge.starting import Seated, Starter, in_memory_folder, temporary
@@ -107,6 +117,12 @@ class Clerk:
             opened = self._loaded.opened if self._loaded else None
             if opened is not None and opened.device.kind == "rocm":
                 raise CannotMeasure("the judge knows NVIDIA GPUs and CPUs", "--device cpu")
+            for spec in self._loaded.results:
+                if spec.dtype not in ITEM_BYTES:
+                    known = ", ".join(ITEM_BYTES)
+                    raise CannotMeasure(
+                        f"the reference returns a tensor of {spec.dtype}", f"known are {known}"
+                    )
         return self._loaded
 
     def judge(self, submission: Submission) -> CaseEvidence:

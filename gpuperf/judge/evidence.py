@@ -23,7 +23,7 @@ Forbidden = Literal["", "library"]
 class Unfair:
     """A way to pass a task without its computation: what passed, and a sentence."""
 
-    kind: Literal["constant", "input", "trivial", "random"]
+    kind: Literal["constant", "input", "trivial", "random", "overflow"]
     text: str
 
 

@@ -8,6 +8,8 @@
   persistent programs store one tile while the next is loaded.
 - `gluon`: Gluon on Hopper, also in fp8; a warp loads, and warpgroups multiply
   (`_matmul_hopper.py`).
+- `cuda`: CUDA C on Hopper, with tiles of any width and blocks that share loads
+  (`_matmul_clusters.py`).
 - `compile`: torch.compile's choice among Triton's templates and the library.
 - `torch`: `torch.mm` (cuBLAS, oneDNN), `torch._scaled_mm` in fp8, `torch._int_mm` in int8.
 - `cublaslt_heuristic`: cuBLASLt by the algorithm that its heuristic takes for the fastest.
@@ -27,6 +29,7 @@ from typing import Any
 
 import torch
 from gpuperf.kernels._cublaslt_search import CUBLASLT
+from gpuperf.kernels._matmul_clusters import clusters_supports, matmul_clusters
 
 from gpuperf import Axis, Bytes, Cost, Flops, Implementation, Point, Workload
 from gpuperf.errors import Unsupported
@@ -308,6 +311,9 @@ MATMUL = Workload(
             options={"tile": ("", *PINNED)},
         ),
         Implementation("gluon", matmul_gluon, "Gluon, for Hopper", gluon_supports),
+        Implementation(
+            "cuda", matmul_clusters, "CUDA C in clusters of blocks, for Hopper", clusters_supports
+        ),
         Implementation("compile", matmul_compile, "torch.compile, autotuned", compile_supports),
         Implementation(
             "torch", matmul_torch, "torch.mm: cuBLAS or oneDNN", supports=torch_supports

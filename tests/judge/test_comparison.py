@@ -11,6 +11,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from gpuperf.judge.evidence import Audit
 from gpuperf.judge.inside import answers
 from gpuperf.judge.inside.answers import Answers
 from gpuperf.judge.inside.comparison import (
@@ -311,7 +312,90 @@ def test_what_overflows_excuses_nothing_else(scale: float) -> None:
     assert refused(products.flip(0), shares)
     assert refused(torch.full_like(products, torch.nan), shares)
     assert refused(scanned(given[0], 8), torch.full_like(shares, torch.nan))
+    assert refused(scanned(given[0], 8), torch.where(products.isfinite(), shares * 1.1, 0.777))
+    if not products.isfinite().all():
+        assert refused(scanned(given[0], 8), torch.where(products.isfinite(), shares, 0.777))
     assert refused(scanned(given[0], 8))
+
+
+def audit_of(
+    problem: Problem,
+    contents: Contents,
+    result: torch.Tensor,
+    monkeypatch: pytest.MonkeyPatch,
+    earlier: list[Contents] | None = None,
+) -> Audit:
+    """Audit *result* for *contents*, of a slot that had *earlier* ones."""
+    worker = Answers()
+    worker._problem, worker._memory, worker._held = problem, torch.empty(0), {0: contents}
+    worker._earlier = {0: earlier or []}
+    monkeypatch.setattr(Answers, "_changed", lambda self, slot, tensors, side: "")
+    monkeypatch.setattr(answers, "view_of", lambda *_: result)
+    return worker._audit(0, (None,), 0)  # type: ignore[arg-type]
+
+
+def product(x: torch.Tensor) -> torch.Tensor:
+    """Return products of 25 numbers each, which in fp32 are infinite and in fp64 are not."""
+    return (x.reshape(-1, 25) + 1e3).prod(1)
+
+
+def test_the_references_own_result_is_right_where_it_overflows_and_no_replay(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    problem = Problem(make, product, lambda x: product(x.double()))
+    earlier = [Contents(0, 7, "scale"), Contents(0, 8, "scale")]
+    own = product(make(1)[0])
+    assert own.isinf().all()
+    audit = audit_of(problem, Contents(0, 1, "scale"), own, monkeypatch, earlier)
+    assert not (audit.reason or audit.undecided or audit.replayed)
+    other = audit_of(problem, Contents(0, 1, "scale"), own.fill_(torch.nan), monkeypatch, earlier)
+    assert other.undecided and not other.replayed
+
+
+@pytest.mark.parametrize(
+    ("answered", "replayed"), [(7, True), (None, False)], ids=["of earlier contents", "zeros"]
+)
+def test_a_replay_is_known_by_a_result_that_tells_its_inputs(
+    answered: int | None, replayed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Zeros answer earlier contents of which no element is above the threshold."""
+
+    def above(x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(x) if x.abs().max() > 1e-3 else x * 0
+
+    def mostly(seed: int) -> list[torch.Tensor]:
+        return [make(seed)[0] * (1 if seed < 8 else 1e-6)]
+
+    problem = Problem(mostly, above, lambda x: above(x.double()))
+    result = above(mostly(answered)[0]) if answered else torch.zeros(COUNT)
+    earlier = [Contents(0, 7, "nominal"), Contents(0, 8, "nominal")]
+    audit = audit_of(problem, Contents(0, 1, "nominal"), result, monkeypatch, earlier)
+    assert audit.reason and audit.replayed is replayed
+
+
+def test_complex_results_may_be_rounded() -> None:
+    problem = Problem(make, torch.fft.fft, lambda x: torch.fft.fft(x.double()))
+    (x,) = make(1)
+    answer = answer_of(problem, [x])
+    right = torch.fft.fft(x.double()).to(torch.complex64)
+    assert answer.wide
+    error, bound = compare(problem, [x], [right * (1 + 2.0**-23)], answer)
+    assert error <= bound
+    for wrong in (right.conj().resolve_conj(), right.roll(1), right * (1 + 1e-4)):
+        with pytest.raises(WrongResult, match="is off by"):
+            compare(problem, [x], [wrong], answer)
+
+
+def test_results_whose_size_depends_on_the_values_are_compared() -> None:
+    def upper(x: torch.Tensor) -> torch.Tensor:
+        return x[x > 1 + 1e-7]
+
+    given = [torch.linspace(0, 2, COUNT) + 2.0**-24]
+    given[0][300] = 1 + 2.0**-23
+    problem = Problem(lambda seed: given, upper, lambda x: upper(x.double()))
+    answer = answer_of(problem, given, harsh=True)
+    assert answer.moved is None
+    compare(problem, given, [upper(given[0])], answer)
 
 
 def test_the_places_of_what_overflows_are_excused_with_it() -> None:

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 
 from gpuperf.judge.inside.comparison import answer_of, compare
 from gpuperf.judge.inside.contents import copies_of
-from gpuperf.judge.inside.examine import kinds_of, unfair_ways
+from gpuperf.judge.inside.examine import DRAWS, kinds_of, unfair_ways
 from gpuperf.judge.inside.first_calls import first_calls, operations_of, rounds_to_tf32
 from gpuperf.judge.inside.layout import take_apart
 from gpuperf.judge.inside.problem import Problem
@@ -66,6 +66,25 @@ def test_unfair_tasks_are_known(function: Callable[..., object], kind: str) -> N
     problem = problem_of(function)
     found = [each.kind for each in unfair_ways(problem, kinds_of(problem, 1)[0], 1)]
     assert kind in found
+
+
+def test_a_task_that_overflows_for_its_own_values_is_unfair() -> None:
+    def square(x: torch.Tensor) -> torch.Tensor:
+        return (x * 300).to(x.dtype if x.dtype == torch.float64 else torch.float16) ** 2
+
+    problem = Problem(make, square, lambda x: square(x.double()))
+    assert [each.kind for each in unfair_ways(problem, ("nominal",), 1)] == ["overflow"]
+
+
+def test_values_for_which_the_reference_overflows_at_times_are_not_allowed() -> None:
+    """A product of 600 numbers that are scaled by one of up to 8 overflows in most draws."""
+    problem = Problem(
+        make,
+        lambda x: torch.cumprod(x.abs() + 0.3, 0),
+        lambda x: torch.cumprod(x.double().abs() + 0.3, 0),
+    )
+    allowed = [kinds_of(problem, seed)[0] for seed in range(0, 100, 10)]
+    assert all("scale" not in kinds for kinds in allowed)
 
 
 def test_an_answer_to_harsh_values_grants_what_rounding_the_inputs_moves() -> None:
@@ -194,7 +213,7 @@ def test_the_answers_of_one_kind_are_gone_before_the_next() -> None:
         return x + 1
 
     kinds_of(Problem(make, call), 1)
-    assert len(alive) == 4
+    assert len(alive) == 4 * DRAWS
     assert len(set(alive)) == 1
 
 

@@ -16,11 +16,11 @@ import torch
 
 from gpuperf.errors import CannotMeasure
 from gpuperf.judge.evidence import Audit
-from gpuperf.judge.inside.comparison import answer_of, compare, is_excused, own_tolerance
+from gpuperf.judge.inside.comparison import Answer, answer_of, compare, is_excused, own_tolerance
 from gpuperf.judge.inside.contents import copies_of, inputs_of
 from gpuperf.judge.inside.device_memory import CannotShare, allocate
 from gpuperf.judge.inside.draws import NOMINAL
-from gpuperf.judge.inside.examine import kinds_of, unfair_ways
+from gpuperf.judge.inside.examine import BY_NOMINAL, kinds_of, unfair_ways
 from gpuperf.judge.inside.first_calls import first_calls, rounds_to_tf32, same_bits
 from gpuperf.judge.inside.layout import Slots, lay_out, map_file, put_together, view_of
 from gpuperf.judge.inside.problem import Problem, load_problem
@@ -141,7 +141,8 @@ class Answers:
         del spare
         unfair = tuple(unfair_ways(problem, kinds, request.seed))
         del room
-        if unfair and crowded and unfair[0].kind != "random":  # they might show that it is fair
+        # Values that do not fit might show that the task is fair.
+        if unfair and crowded and unfair[0].kind not in BY_NOMINAL:
             raise torch.OutOfMemoryError(UNKNOWN.format(unfair[0].text, ", ".join(crowded)))
         self._results = first.results
         notes: tuple[str, ...] = ()
@@ -284,7 +285,10 @@ class Answers:
             off = _absolute(outputs, answer.exact)
             return Audit(slot, contents.kind, error, bound, changed=audit.changed, absolute=off)
         except WrongResult as wrong:
-            replayed = self._is_replayed(slot, outputs)
+            # The reference's own result is right, also where it overflows.
+            if answer and _are_same(outputs, answer.own):
+                return audit
+            replayed = self._is_replayed(slot, outputs, answer)
             arguments = put_together(skeleton, tensors)
             excused = harsh and answer is not None and not replayed
             if excused and answer and is_excused(self.problem, arguments, outputs, answer):
@@ -311,20 +315,43 @@ class Answers:
                 return str(number + 1)
         return ""
 
-    def _is_replayed(self, slot: int, outputs: list[torch.Tensor]) -> bool:
-        """Return whether *outputs* answer contents that the slot had before."""
-        if not any(t.is_floating_point() and t.numel() >= LEAST_REPLAYED for t in outputs):
-            return False  # different inputs may have one result by chance
+    def _is_replayed(self, slot: int, outputs: list[torch.Tensor], answer: Answer | None) -> bool:
+        """Return whether *outputs* answer contents that the slot had before, and the reference's
+        own results for its contents do not.
+
+        Different inputs may have one result by chance if it is small, or of equal elements.
+        """
+        if not any(map(_tells_inputs, outputs)):
+            return False
         earlier = self._earlier.get(slot, [])
         for contents in (*earlier[:1], *earlier[1:][-2:]):
             arguments = put_together(*inputs_of(self.problem, contents))
             try:
-                answer = answer_of(self.problem, arguments, contents.kind != NOMINAL)
-                compare(self.problem, arguments, outputs, answer)
+                then = answer_of(self.problem, arguments, contents.kind != NOMINAL)
+                compare(self.problem, arguments, outputs, then)
             except WrongResult:
                 continue
+            try:
+                if answer is not None:
+                    compare(self.problem, arguments, answer.own, then)
+                    continue  # both contents have this answer, which may be infinite everywhere
+            except WrongResult:
+                pass
             return True
         return False
+
+
+def _are_same(outputs: list[torch.Tensor], own: list[torch.Tensor]) -> bool:
+    """Return whether *outputs* are the reference's *own*, bit for bit."""
+    kinds = [[(t.shape, t.dtype) for t in tensors] for tensors in (outputs, own)]
+    return kinds[0] == kinds[1] and all(map(same_bits, outputs, own))
+
+
+def _tells_inputs(output: torch.Tensor) -> bool:
+    """Return whether *output* can tell of which inputs it is the result."""
+    if not output.is_floating_point() or output.numel() < LEAST_REPLAYED:
+        return False
+    return bool((output != output.flatten()[0]).any())
 
 
 CPU = torch.device("cpu")

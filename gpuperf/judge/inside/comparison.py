@@ -26,6 +26,8 @@ from gpuperf.measure.pieces import is_large, pairs, parts, row_errors, row_sizes
 from gpuperf.measure.result_shape import tensors_of
 from gpuperf.measure.result_tensors import share_memory
 
+WIDE = (torch.float64, torch.complex128)  # dtypes of results of a reference in float64
+OVERFLOWING = (torch.float16, torch.bfloat16, torch.float32, torch.complex64)
 ROUNDINGS = 8  # four of the result, and four of one result in between
 # Roundings of an input; one to TF32 is 8192 of fp32. Partial sums are kept in fp32, and those of a
 # row of equal numbers are all rounded in one direction; a layer norm divides the error of its mean
@@ -60,13 +62,24 @@ def answer_of(problem: Problem, arguments: Sequence[Any], harsh: bool = False) -
     own = own_of(problem, arguments)
     shapes = [(t.shape, t.is_floating_point()) for t in own]
     wide = shapes == [(t.shape, t.is_floating_point()) for t in exact]
-    wide = wide and any(t.dtype == torch.float64 for t in exact)
+    wide = wide and any(t.dtype in WIDE for t in exact)
+    if moved and [t.shape for t in moved] != [t.shape for t in exact]:
+        moved = None  # the sizes of results depend on the values
     return Answer(exact if wide else own, own, wide, moved if wide else None, harsh)
 
 
 def is_sound(answer: Answer) -> bool:
     """Return whether the reference in its own dtype is finite and near to that in float64."""
     return all(map(_is_near, answer.own, answer.exact))
+
+
+def overflows(answer: Answer) -> bool:
+    """Return whether the reference is infinite or NaN where it is not in float64."""
+    return any(
+        bool((torch.isfinite(want) & ~torch.isfinite(own)).any())
+        for own, want in zip(answer.own, answer.exact, strict=True)
+        if own.dtype in OVERFLOWING
+    )
 
 
 def _is_near(own: torch.Tensor, want: torch.Tensor) -> bool:
@@ -102,16 +115,27 @@ def is_excused(
 
 def _known_of(outputs: list[torch.Tensor], answer: Answer) -> tuple[list[torch.Tensor], Answer]:
     """Return *outputs* and *answer* with zeros where nothing can be said. Raises: WrongResult."""
-    unknown: dict[torch.Size, torch.Tensor] = {}
+    unknown: list[torch.Tensor | None] = []
+    of_shape: dict[torch.Size, torch.Tensor] = {}
     for got, want, own in zip(outputs, answer.exact, answer.own, strict=True):
+        unknown.append(None)
         if got.shape == own.shape and not _is_near(own, want):
             known, finite = torch.isfinite(own) & torch.isfinite(want), torch.isfinite(got)
             if (known & ~finite).sum() > MOST_EXCUSED * known.sum():
                 raise WrongResult("is infinite or NaN where the reference is not")
-            unknown[own.shape] = unknown.get(own.shape, False) | ~(known & finite)
+            unknown[-1] = ~(known & finite)
+            of_shape[own.shape] = of_shape.get(own.shape, False) | unknown[-1]
+    masks = [
+        mask if own.is_floating_point() else of_shape.get(own.shape)
+        for mask, own in zip(unknown, answer.own, strict=True)
+    ]
 
     def left_of(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        return [t.masked_fill(unknown[t.shape], 0) if t.shape in unknown else t for t in tensors]
+        left = zip(tensors, masks, strict=True)
+        return [
+            t if mask is None or mask.shape != t.shape else t.masked_fill(mask, 0)
+            for t, mask in left
+        ]
 
     moved = answer.moved and left_of(answer.moved)
     left = replace(answer, exact=left_of(answer.exact), own=left_of(answer.own), moved=moved)
@@ -139,7 +163,7 @@ def _exact_of(
     held = not harsh and _is_alone(results, given)
     exact = list(results) if held else [tensor.clone() for tensor in results]
     del results
-    if not harsh or not any(tensor.dtype == torch.float64 for tensor in exact):
+    if not harsh or not any(tensor.dtype in WIDE for tensor in exact):
         return exact, None
     near = [_moved(argument if problem.pure else _cloned(argument)) for argument in arguments]
     try:
@@ -239,6 +263,8 @@ def _compare_one(
         raise WrongResult(f"has the shape {tuple(got.shape)} where {tuple(own.shape)} is right")
     if got.dtype != own.dtype:
         raise WrongResult(f"has the dtype {got.dtype} where {own.dtype} is right")
+    if got.is_complex():
+        return _compare_one(problem, *map(_as_real, (got, want, own, near)))
     if not got.is_floating_point():
         if not torch.equal(got, own):
             raise WrongResult("differs from the reference, and integers must be equal")
@@ -255,6 +281,12 @@ def _compare_one(
     if not check.rms <= check.rms_tolerance:
         raise WrongResult(f"is off by {check.rms:.3g} in its root mean square, {_over(check)}")
     return check.error, check.tolerance
+
+
+def _as_real(values: torch.Tensor) -> torch.Tensor:
+    """Return complex *values* as rows of twice as many real ones."""
+    pairs_of = torch.view_as_real(values.resolve_conj())
+    return pairs_of.flatten(-2) if values.dim() else pairs_of
 
 
 def _over(check: Any) -> str:

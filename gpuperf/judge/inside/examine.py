@@ -2,18 +2,19 @@
 
 A task is unfair if its check passes a result that needs no computation: the answer to other inputs
 (a constant), zeros, the mean, an input, or the answer without one of the inputs. A task whose
-reference returns two results for equal inputs cannot be judged.
+reference returns two results for equal inputs, or overflows, cannot be judged.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
 
 from gpuperf.judge.evidence import Unfair
-from gpuperf.judge.inside.comparison import answer_of, compare, is_sound, own_of
+from gpuperf.judge.inside.comparison import answer_of, compare, is_sound, overflows, own_of
 from gpuperf.judge.inside.contents import copies_of, inputs_of
 from gpuperf.judge.inside.draws import CHANGES, NOMINAL
 from gpuperf.judge.inside.layout import put_together
@@ -23,8 +24,12 @@ from gpuperf.measure.checks import differ_much
 from gpuperf.measure.deviation import WrongResult
 from gpuperf.measure.error_origin import is_no_memory
 
+BY_NOMINAL = ("random", "overflow")  # what nominal values show, whatever others do
 CONSTANT, TRIVIAL = "constant", ("zeros", "the mean", "an input")  # results without computation
 SEEDS = (101, 202)  # added to the seed of the examination
+# Draws of each kind of values that the reference must compute exactly: products of many numbers
+# overflow in some only. The first two are always drawn, others for so many seconds.
+LEAST_DRAWS, DRAWS, DRAWING_S = 2, 8, 1.0
 
 
 def kinds_of(problem: Problem, seed: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -35,13 +40,24 @@ def kinds_of(problem: Problem, seed: int) -> tuple[tuple[str, ...], tuple[str, .
     kinds, crowded = [NOMINAL], []
     for kind in CHANGES:
         try:
-            if _allows(problem, Contents(0, seed, kind)):
+            if _allows_draws(problem, seed, kind):
                 kinds.append(kind)
         except Exception as error:
             if is_no_memory(error):
                 crowded.append(kind)
             # Otherwise the task does not allow these values.
     return tuple(kinds), tuple(crowded)
+
+
+def _allows_draws(problem: Problem, seed: int, kind: str) -> bool:
+    """Return whether the reference computes something exact for several draws of *kind*."""
+    ends = time.monotonic() + DRAWING_S
+    for draw in range(DRAWS):
+        if draw >= LEAST_DRAWS and time.monotonic() > ends:
+            break
+        if not _allows(problem, Contents(0, seed + draw, kind)):
+            return False
+    return True
 
 
 def _allows(problem: Problem, contents: Contents) -> bool:
@@ -63,6 +79,11 @@ def unfair_ways(problem: Problem, kinds: Sequence[str], seed: int) -> Iterator[U
         if not number:
             if trial.is_random():
                 yield Unfair("random", "the reference returns two results for equal inputs")
+                return
+            if overflows(trial.answer):
+                yield Unfair(
+                    "overflow", "the reference is infinite or NaN where it is not in float64"
+                )
                 return
             left = [CONSTANT, *range(len(trial.tensors)), *TRIVIAL]
         left = [way for way in left if trial.has(way)]

@@ -88,6 +88,8 @@ def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 def _nonzero_bytes(tensor: torch.Tensor) -> float:
     """Return the bytes of the elements of *tensor* that are not zero, which a call must read."""
+    if tensor.element_size() == 1:  # torch does not count those of fp8
+        tensor = tensor.view(torch.uint8)
     return float(int(torch.count_nonzero(tensor).item()) * int(tensor.element_size()))
 
 

@@ -1,0 +1,274 @@
+// The matrix product C = A·B of bf16 or fp16 on Hopper, with the tensor cores' `wgmma`.
+//
+// One warpgroup loads blocks of A and B by TMA. Each of the others multiplies 64 rows of a tile of C and rounds
+// the sums. Blocks of a cluster have the same columns, so that each loads a part of their block of B for both.
+// Programs are persistent: the blocks of the next tile arrive while a tile is stored.
+//
+// Of the last wave each tile may be computed in parts of k. All programs of a tile are running then; each waits
+// for the others' sums, and adds its share of them, always in the same order.
+//
+// `_matmul_clusters.py` defines MEMBERS (warpgroups that multiply), COLUMNS of a tile, WIDTH (those of the first
+// of its products), CLUSTER (blocks), STAGES (blocks of k in shared memory), GROUP (rows of tiles that are
+// computed together), registers of a thread, ROUND (the conversion of two sums), and `multiply`, with
+// `multiply_rest` for the columns from WIDTH on.
+
+typedef unsigned u32;
+typedef unsigned long long u64;
+typedef unsigned short u16;
+
+struct __align__(64) Map {  // a CUtensorMap
+    u64 words[16];
+};
+
+constexpr int THREADS = 128, BK = 64, ROWS = 64 * MEMBERS, SUMS = COLUMNS / 2;
+constexpr int BOXES = (COLUMNS + 63) / 64, BOX = 64 * BK * 2;  // of 64 rows of A, or 64 columns of B
+constexpr int STAGE = (MEMBERS + BOXES) * BOX, SHARE = BK / CLUSTER;
+constexpr int FOURS = (COLUMNS + 31) / 32;  // eight columns of each of four lanes
+
+#if CLUSTER > 1
+#define CLUSTERED __cluster_dims__(CLUSTER, 1, 1)
+#else
+#define CLUSTERED
+#endif
+
+__device__ static u32 address(const void* p) { return (u32)__cvta_generic_to_shared(p); }
+
+__device__ static void init(u32 barrier, u32 count) {
+    asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(barrier), "r"(count) : "memory");
+}
+__device__ static void expect(u32 barrier, u32 bytes) {
+    asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+}
+__device__ static void wait(u32 barrier, u32 parity) {
+    asm volatile(
+        "{\n.reg .pred p;\nAGAIN:\nmbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n@!p bra AGAIN;\n}" ::"r"(
+            barrier),
+        "r"(parity)
+        : "memory");
+}
+// Arrive at the barrier of a block of the cluster.
+__device__ static void arrive(u32 barrier, u32 block) {
+    if (CLUSTER == 1)
+        asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(barrier) : "memory");
+    else
+        asm volatile(
+            "{\n.reg .b32 at;\nmapa.shared::cluster.u32 at, %0, %1;\n"
+            "mbarrier.arrive.shared::cluster.b64 _, [at];\n}" ::"r"(barrier),
+            "r"(block)
+            : "memory");
+}
+__device__ static void load(u32 to, const Map& map, int x, int y, u32 barrier) {
+    asm volatile(
+        "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];" ::"r"(
+            to),
+        "l"(&map), "r"(x), "r"(y), "r"(barrier)
+        : "memory");
+}
+// Load to all blocks of the cluster, and count the bytes at the barrier of each.
+__device__ static void load_for_all(u32 to, const Map& map, int x, int y, u32 barrier) {
+    asm volatile(
+        "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
+        "[%0], [%1, {%2, %3}], [%4], %5;" ::"r"(to),
+        "l"(&map), "r"(x), "r"(y), "r"(barrier), "h"((u16)((1 << CLUSTER) - 1))
+        : "memory");
+}
+__device__ static void group_meets(int group) { asm volatile("bar.sync %0, 128;" ::"r"(1 + group) : "memory"); }
+__device__ static void cluster_meets() {
+    if (CLUSTER == 1)
+        __syncthreads();
+    else
+        asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+
+// Describe a matrix in shared memory, of boxes with a swizzle of 128 bytes.
+__device__ static u64 matrix(u32 at) {
+    return (u64)((at & 0x3FFFF) >> 4) | (u64)(BOX >> 4) << 16 | (u64)(1024 >> 4) << 32 | 1ull << 62;
+}
+
+__device__ static u32 rounded(float low, float high) {
+    u32 word;
+    asm(ROUND : "=r"(word) : "f"(high), "f"(low));
+    return word;
+}
+
+// Give lane j of four the words j of all four.
+__device__ static uint4 turned(u32 a, u32 b, u32 c, u32 d, int lane) {
+    const bool odd = lane & 1, high = lane & 2;
+    u32 x = __shfl_xor_sync(~0u, odd ? a : b, 1), y = __shfl_xor_sync(~0u, odd ? c : d, 1);
+    if (odd)
+        a = x, c = y;
+    else
+        b = x, d = y;
+    x = __shfl_xor_sync(~0u, high ? a : c, 2), y = __shfl_xor_sync(~0u, high ? b : d, 2);
+    return high ? make_uint4(x, y, c, d) : make_uint4(a, b, x, y);
+}
+
+struct Work {
+    int m, n, k, rows, columns;  // rows and columns of C in tiles of a cluster
+    int whole, splits, chunk;    // tiles that are computed whole, parts of k of the others, and their length
+};
+
+// The tile of an item, and where in k it begins and ends. The first items are whole tiles.
+struct Item {
+    int row, column, begin, end, part;
+    __device__ Item(int item, const Work& work) {
+        const int rest = max(item - work.whole, 0), tile = min(item, work.whole + rest / work.splits);
+        part = rest % work.splits;
+        begin = part * work.chunk;
+        end = item < work.whole ? work.k : min(begin + work.chunk, work.k);
+        const int first = tile / (GROUP * work.columns) * GROUP, height = min(work.rows - first, GROUP);
+        const int within = tile % (GROUP * work.columns);
+        row = first + within % height, column = within / height;
+    }
+};
+
+// Load the blocks of A and B of all items of this program.
+__device__ static void load_blocks(const Map& a_at, const Map& b_at, u32 base, u32 full, u32 empty, u32 rank, int first,
+                                   int items, int stride, const Work& work) {
+    u32 stage = 0, parity = 1;
+    for (int i = first; i < items; i += stride) {
+        const Item item(i, work);
+        const int y = (item.row * CLUSTER + rank) * ROWS, x = item.column * COLUMNS;
+        for (int start = item.begin; start < item.end; start += BK) {
+            const u32 to = base + stage * STAGE, ready = full + 8 * stage;
+            wait(empty + 8 * stage, parity);
+            expect(ready, STAGE);
+            load(to, a_at, start, y, ready);
+#pragma unroll
+            for (int box = 0; box < BOXES; ++box) {
+                const u32 b_to = to + (MEMBERS + box) * BOX;
+                if (CLUSTER == 1)
+                    load(b_to, b_at, x + box * 64, start, ready);
+                else
+                    load_for_all(b_to + rank * SHARE * 128, b_at, x + box * 64, start + rank * SHARE, ready);
+            }
+            if (++stage == STAGES) stage = 0, parity ^= 1;
+        }
+    }
+}
+
+// Store the sums of 64 rows of a tile: lanes that hold a row change columns, so that each stores 16 bytes.
+__device__ static void store(u16* c, const float (&sums)[SUMS], int y, int x, int thread, const Work& work) {
+    const int lane = thread % 32, row = y + thread / 32 * 16 + lane / 4;
+#pragma unroll
+    for (int four = 0; four < FOURS; ++four) {
+        const int column = four * 32 + lane % 4 * 8;
+        const bool inside = column < COLUMNS && x + column < work.n;
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            u32 words[4];
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+                const int at = (four * 4 + i) * 4 + half * 2;
+                words[i] = at < SUMS ? rounded(sums[at % SUMS], sums[(at + 1) % SUMS]) : 0;
+            }
+            const uint4 eight = turned(words[0], words[1], words[2], words[3], lane);
+            if (inside && row + half * 8 < work.m)
+                *(uint4*)(c + (u64)(row + half * 8) * work.n + x + column) = eight;
+        }
+    }
+}
+
+// Leave the sums of a part of k in *parts*, wait for those of all parts of the tile, and store a share of the
+// columns. *count* is 0 before and after.
+__device__ static void add_parts(u16* c, const float (&sums)[SUMS], float4* parts, u32* count, int part, int y, int x,
+                                 int group, int thread, const Work& work) {
+    constexpr u64 TILE = (u64)MEMBERS * SUMS / 4 * THREADS;
+    float4* mine = parts + part * CLUSTER * TILE + thread;
+#pragma unroll
+    for (int q = 0; q < SUMS / 4; ++q)
+        __stcg(mine + q * THREADS, make_float4(sums[4 * q], sums[4 * q + 1], sums[4 * q + 2], sums[4 * q + 3]));
+    __threadfence();
+    group_meets(group);
+    if (thread == 0) {
+        atomicAdd(count, 1);
+        while (*(volatile u32*)count < work.splits) {
+        }
+        __threadfence();
+    }
+    group_meets(group);
+    const int lane = thread % 32, row = y + thread / 32 * 16 + lane / 4;
+    for (int q = part; q < SUMS / 4; q += work.splits) {
+        float4 total = make_float4(0, 0, 0, 0);
+        for (int other = 0; other < work.splits; ++other) {
+            const float4 one = __ldcg(parts + other * CLUSTER * TILE + thread + q * THREADS);
+            total.x += one.x, total.y += one.y, total.z += one.z, total.w += one.w;
+        }
+        const int column = x + q * 8 + lane % 4 * 2;
+        if (column < work.n) {
+            u16* to = c + (u64)row * work.n + column;
+            if (row < work.m) *(u32*)to = rounded(total.x, total.y);
+            if (row + 8 < work.m) *(u32*)(to + 8 * (u64)work.n) = rounded(total.z, total.w);
+        }
+    }
+    group_meets(group);
+    if (thread == 0 && atomicAdd(count, 1) == 2 * work.splits - 1) atomicExch(count, 0);
+}
+
+extern "C" __global__ CLUSTERED __launch_bounds__(THREADS * (MEMBERS + 1), 1) void matmul_hopper(
+    const __grid_constant__ Map a_at, const __grid_constant__ Map b_at, u16* c, float4* parts, u32* counts,
+    const int m, const int n, const int k, const int rows, const int columns, const int whole, const int splits,
+    const int chunk) {
+    extern __shared__ unsigned char memory[];
+    const Work work = {m, n, k, rows, columns, whole, splits, chunk};
+    const u32 base = (address(memory) + 1023) & ~1023u;
+    const u32 full = base + STAGES * STAGE, empty = full + 8 * STAGES;
+    const int group = threadIdx.x / THREADS, thread = threadIdx.x % THREADS;
+    u32 rank = 0;
+    if (CLUSTER > 1) asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+    const int first = blockIdx.x / CLUSTER, stride = gridDim.x / CLUSTER;
+    const int items = whole + (rows * columns - whole) * splits;
+    if (threadIdx.x == 0) {
+        for (int s = 0; s < STAGES; ++s) init(full + 8 * s, 1), init(empty + 8 * s, MEMBERS * CLUSTER);
+        asm volatile("fence.mbarrier_init.release.cluster;\nfence.proxy.async;" ::: "memory");
+    }
+    cluster_meets();
+    if (group == MEMBERS) {
+        asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(LOADER));
+        if (thread == 0) load_blocks(a_at, b_at, base, full, empty, rank, first, items, stride, work);
+    } else {
+        asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(REGISTERS));
+        u32 stage = 0, parity = 0, last = 0;
+        for (int i = first; i < items; i += stride) {
+            const Item item(i, work);
+            float sums[SUMS];
+            for (int start = item.begin; start < item.end; start += BK) {
+                wait(full + 8 * stage, parity);
+                const u32 left = base + stage * STAGE + group * BOX, right = base + stage * STAGE + MEMBERS * BOX;
+                asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+#pragma unroll
+                for (int step = 0; step < BK / 16; ++step) {
+                    // 16 of k are 32 bytes of each row of A, and 16 rows of B.
+                    const u64 of_a = matrix(left + step * 32), of_b = matrix(right + step * 16 * 128);
+                    const int adds = start > item.begin || step > 0;
+                    multiply(sums, of_a, of_b, adds);
+#if COLUMNS > WIDTH
+                    multiply_rest(sums + WIDTH / 2, of_a, of_b + (WIDTH / 64 * BOX >> 4), adds);
+#endif
+                }
+                asm volatile("wgmma.commit_group.sync.aligned;\nwgmma.wait_group.sync.aligned 1;" ::: "memory");
+                // The products of the block before this one have ended in this warpgroup.
+                if (start > item.begin && thread < CLUSTER) arrive(empty + 8 * last, thread);
+                last = stage;
+                if (++stage == STAGES) stage = 0, parity ^= 1;
+            }
+            // The compiler must not read a sum before the products have ended.
+#pragma unroll
+            for (int s = 0; s < SUMS; ++s) asm volatile("" : "+f"(sums[s])::"memory");
+            asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+#pragma unroll
+            for (int s = 0; s < SUMS; ++s) asm volatile("" : "+f"(sums[s])::"memory");
+            if (thread < CLUSTER) arrive(empty + 8 * last, thread);
+            const int y = (item.row * CLUSTER + rank) * ROWS + group * 64, x = item.column * COLUMNS;
+            if (i < whole) {
+                store(c, sums, y, x, thread, work);
+            } else {
+                const int tile = (i - whole) / splits;
+                float4* tile_at = parts + ((u64)(tile * splits * CLUSTER + rank) * MEMBERS + group) * (SUMS / 4) * THREADS;
+                u32* count = counts + (tile * CLUSTER + rank) * MEMBERS + group;
+                add_parts(c, sums, tile_at, count, item.part, y, x, group, thread, work);
+            }
+        }
+    }
+    if (CLUSTER > 1) cluster_meets();  // a block stays while the other sends to it or arrives at it
+}
