@@ -16,22 +16,12 @@ from types import TracebackType
 from gpuperf.errors import CannotMeasure
 from gpuperf.judge import tree
 from gpuperf.judge.device_trial import result_bytes
-from gpuperf.judge.ending import failed, fault_of_task, placed, sha256_of
+from gpuperf.judge.ending import failed, fault_of_task, placed, refuse_unknown, sha256_of
 from gpuperf.judge.evidence import CaseEvidence, Counted, Hardware, Restrictions
 from gpuperf.judge.plan import most_audits, slot_count
 from gpuperf.judge.protocol import Build, Import, Imported, Load, Loaded, Share, Shared
 from gpuperf.judge.roofs import roofs_of
-from gpuperf.judge.seat import (
-    ITEM_BYTES,
-    LARGEST_SPREAD,
-    RESULTS,
-    SLOTS,
-    START_S,
-    WEIGHTS,
-    Ended,
-    Seat,
-    ask,
-)
+from gpuperf.judge.seat import LARGEST_SPREAD, RESULTS, SLOTS, START_S, WEIGHTS, Ended, Seat, ask
 from gpuperf.judge.settings import Settings
 from gpuperf.judge.shared_files import SharedFiles
 from gpuperf.judge.starting import Seated, Starter, in_memory_folder, temporary
@@ -117,12 +107,7 @@ class Clerk:
             opened = self._loaded.opened if self._loaded else None
             if opened is not None and opened.device.kind == "rocm":
                 raise CannotMeasure("the judge knows NVIDIA GPUs and CPUs", "--device cpu")
-            for spec in self._loaded.results:
-                if spec.dtype not in ITEM_BYTES:
-                    known = ", ".join(ITEM_BYTES)
-                    raise CannotMeasure(
-                        f"the reference returns a tensor of {spec.dtype}", f"known are {known}"
-                    )
+            refuse_unknown(self._loaded.results)
         return self._loaded
 
     def judge(self, submission: Submission) -> CaseEvidence:

@@ -142,4 +142,4 @@ def test_a_sweep_measures_torch_alone_by_default() -> None:
     described = MATMUL.describe("gpuperf.kernels")
     assert described.standard == ("torch",)
     libraries = ["compile", "torch", "cublaslt_heuristic", "cublaslt"]
-    assert list(BY_NAME) == ["naive", "tiled", "triton", "gluon", *libraries]
+    assert list(BY_NAME) == ["naive", "tiled", "triton", "gluon", "cuda", *libraries]

@@ -1,0 +1,74 @@
+"""Does the matrix product in clusters divide its work, and fit the device?"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from gpuperf.kernels import _matmul_clusters as clusters
+from gpuperf.kernels._matmul_clusters import Tile
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuperf.errors import CannotMeasure
+from gpuperf.model.contract import DeviceFacts
+from gpuperf.model.workload import Point
+from gpuperf.nvrtc import compile_source
+
+SIZES = st.integers(1, 1250).map(lambda eights: 8 * eights)
+PROCESSORS = 132
+MOST_SHARED = 227 * 1024
+
+
+@given(m=st.integers(1, 10_000), n=SIZES, k=SIZES)
+def test_the_parts_of_a_tile_are_all_of_k_and_none_is_empty(m: int, n: int, k: int) -> None:
+    for tile in clusters.tiles(m, n, k, PROCESSORS):
+        running = PROCESSORS // tile.cluster
+        work = clusters.waves(m, n, k, tile, running)
+        assert (work.splits - 1) * work.chunk < k <= work.splits * work.chunk
+        assert work.rows * tile.cluster * tile.rows >= m and work.columns * tile.columns >= n
+        assert work.whole % running == 0 or work.rest == 0
+        assert work.rest < running and work.splits <= running
+        assert work.items == work.whole + work.rest * work.splits
+
+
+@given(m=st.integers(1, 10_000), n=SIZES, k=SIZES)
+def test_the_tiles_that_are_tried_fit_shared_memory(m: int, n: int, k: int) -> None:
+    tried = clusters.tiles(m, n, k, PROCESSORS)
+    assert 1 <= len(tried) <= clusters.TRIED
+    for tile in tried:
+        assert tile.shared <= MOST_SHARED and tile.stages >= 3
+        assert tile.width % 64 == 0 or tile.width == tile.columns
+
+
+def test_tiles_fill_waves_and_share_unaligned_rows() -> None:
+    """3072² are 256 tiles of 192 x 192, two waves of 132; rows of 9000 are no multiple of 64."""
+    assert Tile(3, 192, 1) in clusters.tiles(3072, 3072, 3072, PROCESSORS)
+    assert clusters.tiles(4096, 4096, 4096, PROCESSORS)[0] == Tile(2, 256, 1)
+    assert all(tile.cluster == 2 for tile in clusters.tiles(1000, 9000, 7000, PROCESSORS))
+    assert all(tile.cluster == 1 for tile in clusters.tiles(64, 4096, 4096, PROCESSORS))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("tile", [Tile(2, 280, 2), Tile(3, 256, 1), Tile(1, 72, 1, 3)])
+def test_the_kernel_compiles(tile: Tile, dtype: torch.dtype) -> None:
+    pytest.importorskip("cuda.bindings.nvrtc")
+    try:
+        assert compile_source(clusters.source_of(tile, dtype), clusters.ARCH)
+    except CannotMeasure as error:
+        if "cannot be loaded" not in str(error):
+            raise
+        pytest.skip(str(error))
+
+
+def test_it_runs_on_hopper_with_rows_that_tma_moves() -> None:
+    def refused(
+        dtype: str = "bf16", n: int = 64, k: int = 64, capability: str = "9.0"
+    ) -> str | None:
+        device = DeviceFacts("cuda", 0, "GPU", PROCESSORS, 0, 0, capability=capability)
+        return clusters.clusters_supports(Point(m=8, n=n, k=k, dtype=dtype), device)
+
+    assert refused() is None
+    assert "compute capability 9.0" in str(refused(capability="10.0"))
+    assert "bf16 and fp16" in str(refused(dtype="fp32"))
+    assert "multiples of 8" in str(refused(n=12))
+    assert "multiples of 8" in str(refused(k=12))

@@ -1,0 +1,65 @@
+"""Is the matrix product in clusters right on a Hopper GPU, with every kind of tile?"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from gpuperf.kernels import _matmul_clusters as clusters
+from gpuperf.kernels._matmul_clusters import Tile
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(
+        not torch.cuda.is_available() or torch.cuda.get_device_capability() != (9, 0),
+        reason="needs a Hopper GPU",
+    ),
+]
+# Tiles larger than C, rows that TMA moves unaligned, k that no block divides, and several waves.
+SIZES = [(64, 8, 72), (130, 264, 2048), (600, 520, 1032), (3000, 1992, 1544)]
+TILES = [
+    Tile(members, columns, cluster)
+    for members, widths in ((1, (64, 256)), (2, (128, 168, 256, 280, 320)), (3, (192, 216, 256)))
+    for columns in widths
+    for cluster in (1, 2)
+]
+
+
+def drawn(size: tuple[int, int, int], dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+    m, n, k = size
+    generator = torch.Generator("cuda").manual_seed(m + n + k)
+    a = torch.randn((m, k), generator=generator, device="cuda").to(dtype)
+    return a, torch.randn((k, n), generator=generator, device="cuda").to(dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("size", SIZES)
+def test_every_tile_is_as_right_as_torch(size: tuple[int, int, int], dtype: torch.dtype) -> None:
+    a, b = drawn(size, dtype)
+    exact = a.double() @ b.double()
+    allowed = 1.01 * ((a @ b).double() - exact).abs().max()
+    for tile in TILES:
+        for splits in (1, 3):
+            call = clusters.multiply_by(a, b, tile._replace(splits=splits))
+            for _ in range(2):  # the second call finds what the first one left
+                call().fill_(torch.nan)
+                assert (call().double() - exact).abs().max() <= allowed, (tile, splits)
+
+
+def test_parts_of_k_are_added_in_one_order() -> None:
+    a, b = drawn((520, 1000, 8192), torch.bfloat16)
+    call = clusters.multiply_by(a, b, Tile(2, 128, 2, 8))
+    first = call().clone()
+    assert all(torch.equal(first, call()) for _ in range(50))
+
+
+def test_it_runs_in_a_graph() -> None:
+    a, b = drawn((520, 1000, 4096), torch.bfloat16)
+    call = clusters.multiply_by(a, b, Tile(2, 128, 1, 4))
+    expected = call().clone()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        result = call()
+    for _ in range(3):
+        result.fill_(torch.nan)
+        graph.replay()
+        assert torch.equal(result, expected)
