@@ -217,6 +217,8 @@ def multiply_by(a: torch.Tensor, b: torch.Tensor, tile: Tile) -> Call:
 
     One call follows another, as they count parts in one place. Raises: CannotMeasure.
     """
+    if not (a.is_contiguous() and b.is_contiguous()):
+        raise CannotMeasure("A and B are not row-major")
     (m, k), n, device = a.shape, b.shape[1], a.device
     c = torch.empty((m, n), dtype=a.dtype, device=device)
     kernel: Kernel = kernel_in(source_of(tile, a.dtype), ARCH, "matmul_hopper")

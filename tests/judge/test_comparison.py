@@ -20,6 +20,8 @@ from gpuperf.judge.inside.comparison import (
     answer_of,
     compare,
     is_excused,
+    is_sound,
+    overflows,
     own_tolerance,
 )
 from gpuperf.judge.inside.contents import inputs_of
@@ -252,9 +254,9 @@ def test_results_are_compared_with_float64_from_the_first_that_is_not_the_refere
 
 @pytest.mark.parametrize(
     ("kind", "factor", "undecided"),
-    [("scale", 1e5, True), ("scale", 1.0, False), ("nominal", 1e5, False)],
+    [("scale", 1e5, True), ("scale", 1.0, False), ("nominal", 1e5, True), ("nominal", 0.3, False)],
 )
-def test_a_result_is_undecided_where_the_reference_overflows_for_values_not_nominal(
+def test_a_result_is_undecided_where_the_reference_overflows(
     kind: str, factor: float, undecided: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A scan that joins products of parts multiplies zero by infinity, where one that goes from
@@ -350,6 +352,36 @@ def test_the_references_own_result_is_right_where_it_overflows_and_no_replay(
     assert not (audit.reason or audit.undecided or audit.replayed)
     other = audit_of(problem, Contents(0, 1, "scale"), own.fill_(torch.nan), monkeypatch, earlier)
     assert other.undecided and not other.replayed
+
+
+def test_a_mean_of_other_inputs_is_a_replay(monkeypatch: pytest.MonkeyPatch) -> None:
+    def mean(x: torch.Tensor) -> torch.Tensor:
+        return x.mean().expand(32).clone()
+
+    problem = Problem(make, mean, lambda x: mean(x.double()))
+    earlier = [Contents(0, 7, "nominal"), Contents(0, 8, "nominal")]
+    audit = audit_of(problem, Contents(0, 1, "nominal"), mean(make(7)[0]), monkeypatch, earlier)
+    assert audit.replayed
+
+
+def test_complex_results_are_replayed_and_overflow_as_real_ones_do(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    problem = Problem(make, torch.fft.fft, lambda x: torch.fft.fft(x.double()))
+    earlier = [Contents(0, 7, "nominal"), Contents(0, 8, "nominal")]
+    other = torch.fft.fft(make(7)[0])
+    assert audit_of(problem, Contents(0, 1, "nominal"), other, monkeypatch, earlier).replayed
+
+    def raised(x: torch.Tensor) -> torch.Tensor:
+        return torch.exp(torch.complex(60 * x, x))
+
+    large = Problem(make, raised, lambda x: raised(x.double()))
+    (x,) = make(1)
+    answer = answer_of(large, [x], harsh=True)
+    assert overflows(answer) and not is_sound(answer)
+    right = torch.polar(torch.exp(60 * x), x)
+    assert is_excused(large, [x], [right], answer)
+    assert not is_excused(large, [x], [torch.where(right.isfinite(), right * 1.1, right)], answer)
 
 
 @pytest.mark.parametrize(

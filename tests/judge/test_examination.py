@@ -10,6 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from gpuperf.judge.inside import examine
 from gpuperf.judge.inside.comparison import answer_of, compare
 from gpuperf.judge.inside.contents import copies_of
 from gpuperf.judge.inside.examine import DRAWS, kinds_of, unfair_ways
@@ -204,7 +205,8 @@ def test_a_product_may_not_round_to_tf32_by_default() -> None:
     assert not rounds_to_tf32(operations_of(problem, [a], take_apart([a], [])).flops)
 
 
-def test_the_answers_of_one_kind_are_gone_before_the_next() -> None:
+def test_the_answers_of_one_kind_are_gone_before_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(examine, "DRAWING_S", 600.0)
     alive: list[int] = []
 
     def call(x: torch.Tensor) -> torch.Tensor:

@@ -16,7 +16,14 @@ import torch
 
 from gpuperf.errors import CannotMeasure
 from gpuperf.judge.evidence import Audit
-from gpuperf.judge.inside.comparison import Answer, answer_of, compare, is_excused, own_tolerance
+from gpuperf.judge.inside.comparison import (
+    Answer,
+    answer_of,
+    compare,
+    is_excused,
+    overflows,
+    own_tolerance,
+)
 from gpuperf.judge.inside.contents import copies_of, inputs_of
 from gpuperf.judge.inside.device_memory import CannotShare, allocate
 from gpuperf.judge.inside.draws import NOMINAL
@@ -290,7 +297,8 @@ class Answers:
                 return audit
             replayed = self._is_replayed(slot, outputs, answer)
             arguments = put_together(skeleton, tensors)
-            excused = harsh and answer is not None and not replayed
+            # Nominal values may overflow too, at times.
+            excused = answer is not None and not replayed and (harsh or overflows(answer))
             if excused and answer and is_excused(self.problem, arguments, outputs, answer):
                 return replace(audit, undecided=True)
             return Audit(
@@ -319,7 +327,7 @@ class Answers:
         """Return whether *outputs* answer contents that the slot had before, and the reference's
         own results for its contents do not.
 
-        Different inputs may have one result by chance if it is small, or of equal elements.
+        Different inputs may have one result by chance if it is small, or all zero or infinite.
         """
         if not any(map(_tells_inputs, outputs)):
             return False
@@ -349,9 +357,11 @@ def _are_same(outputs: list[torch.Tensor], own: list[torch.Tensor]) -> bool:
 
 def _tells_inputs(output: torch.Tensor) -> bool:
     """Return whether *output* can tell of which inputs it is the result."""
-    if not output.is_floating_point() or output.numel() < LEAST_REPLAYED:
+    of_numbers = output.is_floating_point() or output.is_complex()
+    if not of_numbers or output.numel() < LEAST_REPLAYED or not torch.isfinite(output).any():
         return False
-    return bool((output != output.flatten()[0]).any())
+    first = output.flatten()[0]
+    return bool((output != first).any()) or abs(float(first.abs())) not in (0.0, 1.0)
 
 
 CPU = torch.device("cpu")

@@ -75,18 +75,24 @@ def is_sound(answer: Answer) -> bool:
 
 def overflows(answer: Answer) -> bool:
     """Return whether the reference is infinite or NaN where it is not in float64."""
-    return any(
-        bool((torch.isfinite(want) & ~torch.isfinite(own)).any())
-        for own, want in zip(answer.own, answer.exact, strict=True)
-        if own.dtype in OVERFLOWING
-    )
+    for own, want in zip(answer.own, answer.exact, strict=True):
+        if own.dtype in OVERFLOWING:
+            for _, one, other in pairs(*_parts_of(own, want)):
+                if (torch.isfinite(other) & ~torch.isfinite(one)).any():
+                    return True
+    return False
+
+
+def _parts_of(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Return *tensors*, of which complex ones have their real and imaginary parts side by side."""
+    return tuple(map(_as_real, tensors)) if tensors[0].is_complex() else tensors
 
 
 def _is_near(own: torch.Tensor, want: torch.Tensor) -> bool:
-    if not own.is_floating_point() or not own.numel():
+    if not (own.is_floating_point() or own.is_complex()) or not own.numel():
         return True
     total, off, finite = 0.0, 0.0, True
-    for _, one, other in pairs(own, want):
+    for _, one, other in pairs(*_parts_of(own, want)):
         total += float(other.square().sum())
         off += float((one - other).square_().sum())
         finite = finite and bool(torch.isfinite(one).all())
@@ -126,7 +132,7 @@ def _known_of(outputs: list[torch.Tensor], answer: Answer) -> tuple[list[torch.T
             unknown[-1] = ~(known & finite)
             of_shape[own.shape] = of_shape.get(own.shape, False) | unknown[-1]
     masks = [
-        mask if own.is_floating_point() else of_shape.get(own.shape)
+        mask if own.is_floating_point() or own.is_complex() else of_shape.get(own.shape)
         for mask, own in zip(unknown, answer.own, strict=True)
     ]
 
@@ -264,7 +270,7 @@ def _compare_one(
     if got.dtype != own.dtype:
         raise WrongResult(f"has the dtype {got.dtype} where {own.dtype} is right")
     if got.is_complex():
-        return _compare_one(problem, *map(_as_real, (got, want, own, near)))
+        return _compare_one(problem, *_parts_of(got, want, own, near))
     if not got.is_floating_point():
         if not torch.equal(got, own):
             raise WrongResult("differs from the reference, and integers must be equal")
