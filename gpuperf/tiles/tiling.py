@@ -11,11 +11,15 @@ from gpuperf.tiles.names import NamedTile, main_kernel, parse_name, reduces_spli
 from gpuperf.tiles.waves import Tiling, transpose
 from gpuperf.units import LARGEST
 
+SPLIT = "its programs share the sums of tiles (split-K), so waves do not determine its time"
+
 
 def tiling_of(records: Sequence[Record], sm_count: int) -> tuple[Tiling | None, bool, str]:
     """Return the tiling of the kernel that all *records* ran, and whether its orientation is sure;
     or None and the reason why the tiling is unknown or does not determine the time."""
     record = records[0]
+    if _is_split(record):
+        return None, False, SPLIT
     if tile := _chosen_tile(record):
         return Tiling(*tile, sm_count), True, ""
     name = main_kernel(record)
@@ -23,11 +27,7 @@ def tiling_of(records: Sequence[Record], sm_count: int) -> tuple[Tiling | None, 
     if named is None:
         return None, False, "the name of the kernel has no tile"
     if named.splits or any(reduces_splits(k.name) for k in record.kernels):
-        return (
-            None,
-            False,
-            "its programs share the sums of tiles (split-K), so waves do not determine its time",
-        )
+        return None, False, SPLIT
     if named.paired:
         return None, False, "two CTAs share a tile, which the model does not cover"
     cluster = named.cluster[0] * named.cluster[1]
@@ -65,6 +65,11 @@ def sizes_of(record: Record) -> tuple[int, int, int] | None:
 
 def _chosen_tile(record: Record) -> tuple[int, int, int] | None:
     return _three_sizes(record.chosen, ("BM", "BN", "BK"))
+
+
+def _is_split(record: Record) -> bool:
+    splits = record.chosen.get("splits", 1)
+    return isinstance(splits, int) and splits > 1
 
 
 def _three_sizes(

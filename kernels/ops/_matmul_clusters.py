@@ -253,8 +253,19 @@ def matmul_clusters(inputs: Inputs, point: Point, options: object) -> Call:
     """Build the product with the fastest of the tiles that the model puts first."""
     a, b = inputs["a"], inputs["b"]
     processors = torch.cuda.get_device_properties(a.device).multi_processor_count
-    every = [tile._asdict() for tile in tiles(point.m, point.n, point.k, processors)]
-    return tune(lambda chosen: multiply_by(a, b, Tile(**chosen)), every)
+    every = [named(tile) for tile in tiles(point.m, point.n, point.k, processors)]
+    return tune(lambda chosen: multiply_by(a, b, tile_of(chosen)), every)
+
+
+def named(tile: Tile) -> dict[str, int]:
+    """Return *tile* by the names of a run file."""
+    names = {"BM": tile.rows, "BN": tile.columns, "BK": DEPTH}
+    return {**names, "cluster": tile.cluster, "splits": tile.splits}
+
+
+def tile_of(chosen: Mapping[str, int]) -> Tile:
+    """Return the tile of the names of a run file."""
+    return Tile(chosen["BM"] // 64, chosen["BN"], chosen["cluster"], chosen["splits"])
 
 
 def clusters_supports(point: Point, device: Any) -> str | None:

@@ -40,6 +40,12 @@ def test_the_tiles_that_are_tried_fit_shared_memory(m: int, n: int, k: int) -> N
         assert tile.width % 64 == 0 or tile.width == tile.columns
 
 
+def test_a_run_file_names_the_tile() -> None:
+    chosen = clusters.named(Tile(3, 216, 2, 4))
+    assert chosen == {"BM": 192, "BN": 216, "BK": 64, "cluster": 2, "splits": 4}
+    assert clusters.tile_of(chosen) == Tile(3, 216, 2, 4)
+
+
 def test_tiles_fill_waves_and_share_unaligned_rows() -> None:
     """3072² are 256 tiles of 192 x 192, two waves of 132; rows of 9000 are no multiple of 64."""
     assert Tile(3, 192, 1) in clusters.tiles(3072, 3072, 3072, PROCESSORS)

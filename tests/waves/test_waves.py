@@ -23,6 +23,7 @@ from gpuperf.model.workload import Case
 from gpuperf.run.runfile import RunWriter
 from gpuperf.show import figure as show
 from gpuperf.show.screen import Screen
+from gpuperf.tiles.tiling import tiling_of
 from gpuperf.tiles.waves import Fit, Tiling
 from gpuperf.waves import chart
 from gpuperf.waves.study import study_waves
@@ -201,6 +202,15 @@ def test_every_boundary_between_far_sizes_is_reported() -> None:
     study = study_waves(replace(run, records=records))
     ends = [n for n in range(1024, 7936) if tiling.waves(3072, n + 1) > tiling.waves(3072, n)]
     assert [boundary.last for boundary in study.boundaries] == ends
+
+
+def test_tiles_in_parts_of_k_have_no_waves() -> None:
+    (record, *_) = sweep(1024, 2048).records
+    chosen = {"BM": 128, "BN": 256, "BK": 64, "splits": 1}
+    whole, sure, _ = tiling_of([replace(record, chosen=chosen)], 132)
+    assert whole is not None and sure
+    parts, _, reason = tiling_of([replace(record, chosen={**chosen, "splits": 3})], 132)
+    assert parts is None and "split-K" in reason
 
 
 def test_nine_of_ten_errors_are_within_the_high_one() -> None:
