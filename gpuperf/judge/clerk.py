@@ -16,7 +16,7 @@ from types import TracebackType
 from gpuperf.errors import CannotMeasure
 from gpuperf.judge import tree
 from gpuperf.judge.device_trial import result_bytes
-from gpuperf.judge.ending import failed, fault_of_task, placed, refuse_unknown, sha256_of
+from gpuperf.judge.ending import failed, fault_of_task, placed, sha256_of
 from gpuperf.judge.evidence import CaseEvidence, Counted, Hardware, Restrictions
 from gpuperf.judge.plan import most_audits, slot_count
 from gpuperf.judge.protocol import Build, Import, Imported, Load, Loaded, Share, Shared
@@ -107,7 +107,6 @@ class Clerk:
             opened = self._loaded.opened if self._loaded else None
             if opened is not None and opened.device.kind == "rocm":
                 raise CannotMeasure("the judge knows NVIDIA GPUs and CPUs", "--device cpu")
-            refuse_unknown(self._loaded.results)
         return self._loaded
 
     def judge(self, submission: Submission) -> CaseEvidence:

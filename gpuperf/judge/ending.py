@@ -1,17 +1,16 @@
-"""Say how the workers of a clerk ended, hash the files of the task, and refuse unknown results."""
+"""Say how the workers of a clerk ended, and hash the files of the task."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from gpuperf.errors import CannotMeasure, WorkloadError
 from gpuperf.files import read_regular
 from gpuperf.judge.evidence import CaseEvidence, Failure, Hardware
-from gpuperf.judge.protocol import TensorSpec
-from gpuperf.judge.seat import ITEM_BYTES, Ended
+from gpuperf.judge.seat import Ended
 
 LARGEST = 16 << 20  # bytes of a reference
 
@@ -38,16 +37,6 @@ def failed(evidence: CaseEvidence, ended: Ended, error: Failure) -> CaseEvidence
     known: Mapping[str, Failure] = {"timeout": "timeout", "oom": "oom"}
     known = {**known, "crashed": "crashed", "tampered": "crashed"}
     return replace(evidence, failure=known.get(ended.failure, error), reason=str(ended))
-
-
-def refuse_unknown(results: Sequence[TensorSpec]) -> None:
-    """Refuse a task with *results* that no seat can give. Raises: CannotMeasure."""
-    for spec in results:
-        if spec.dtype not in ITEM_BYTES:
-            known = ", ".join(ITEM_BYTES)
-            raise CannotMeasure(
-                f"the reference returns a tensor of {spec.dtype}", f"the judge knows {known}"
-            )
 
 
 def fault_of_task(ended: Ended) -> CannotMeasure:

@@ -18,6 +18,9 @@ from gpuperf.model.protocol import Opened
 
 PROTOCOL = 2
 IN_INPUT = "lies in the memory of an input"  # what is odd of such a result
+# Bytes of an element of the dtypes that a result may have, by torch's names.
+ITEM_BYTES = {"float64": 8, "complex128": 16, "float16": 2, "bfloat16": 2, "int16": 2, "bool": 1}
+ITEM_BYTES |= {"float32": 4, "int32": 4, "complex64": 8, "int64": 8, "int8": 1, "uint8": 1}
 
 
 class TensorSpec(msgspec.Struct, frozen=True):

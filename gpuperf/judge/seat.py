@@ -13,7 +13,7 @@ from typing import Any
 from gpuperf.errors import CannotMeasure
 from gpuperf.judge import tree
 from gpuperf.judge.evidence import Failure, IdleTime
-from gpuperf.judge.protocol import Done, Place, Refused, TensorSpec, Window
+from gpuperf.judge.protocol import ITEM_BYTES, Done, Place, Refused, TensorSpec, Window
 from gpuperf.judge.task import Side
 from gpuperf.run.connection import LocalConnection
 from gpuperf.run.forking import ForkingLauncher, ForkServer
@@ -29,8 +29,6 @@ SLOTS, WEIGHTS, RESULTS = (
 SHARED = (f"/{SLOTS}", f"/{WEIGHTS}")
 SETTLE_S = 0.1
 LARGEST_SPREAD = 4  # bytes of a result's extent over those of its elements
-ITEM_BYTES = {"float64": 8, "complex128": 16, "float16": 2, "bfloat16": 2, "int16": 2, "bool": 1}
-ITEM_BYTES |= {"float32": 4, "int32": 4, "complex64": 8, "int64": 8, "int8": 1, "uint8": 1}
 
 
 class Ended(Exception):

@@ -30,11 +30,12 @@ BOX = 64 * DEPTH * 2  # bytes of 64 rows of a block of A, or columns of one of B
 EIGHT = 8  # elements that a thread stores, and the least columns by which tiles differ
 GROUP = 8  # rows of tiles of one block that are computed together
 THREADS = 128  # of a warpgroup
-SHARED = 227 * 1024 - 1024  # bytes of shared memory of a block, whose beginning is aligned
+SHARED = 227 * 1024 - 1024  # bytes for blocks of k; they begin at a multiple of 1024
 BARRIERS = 2 * 8  # bytes for each block of k
 MOST_STAGES = 8
-# Warpgroups that multiply: registers of their threads and of those that load, columns of a tile at
-# most, and of one product. Products of three have few registers, as a launch has no more.
+# By the number of warpgroups that multiply: registers of their threads and of those that load, the
+# most columns of a tile, and the most of one product. With three, a launch gives a thread 128
+# registers, and the assembler refuses products whose sums need more.
 REGISTERS = {1: (240, 56), 2: (232, 40), 3: (160, 32)}
 MOST_COLUMNS = {1: 256, 2: 320, 3: 256}
 LEAST_COLUMNS = 64
@@ -42,13 +43,13 @@ MOST_WIDTH = {1: 256, 2: 256, 3: 192}
 SPLITS = (1, 2, 3, 4, 6, 8, 12, 16)  # parts of k in the last wave
 LEAST_PART = 512  # elements of k in a part
 # The model, in cycles: a request of the L2, the store of an element, the sum and store of one that
-# is computed in parts, and the meetings of a cluster. Of 93 products on an H200, of 13 sizes, its
-# first choice has 99.7 % of the best rate in the mean and 97 % at the least, the best of its first
-# three 100 and 99.5 %.
+# is computed in parts, and the meetings of a cluster. They are fitted to 93 trials on an H200, of
+# 13 sizes: among these, its first choice has 99.7 % of a size's best rate in the mean and 97 % at
+# the least. No other size was tried.
 REQUEST, STORED, ADDED, PAIRED = 1.8, 0.07, 1.6, 3000.0
 SHARPNESS = 10  # products and requests, of which the longer counts, hinder each other if alike
 RATE = 2048  # products of two elements in a cycle of a multiprocessor
-TRIED = 4  # of the first
+TRIED = 4  # tiles that the model puts first, which are timed
 
 
 class Tile(NamedTuple):
@@ -89,8 +90,8 @@ class Tile(NamedTuple):
         return 128 if self.members == 3 else 192
 
 
-# They move the fewest bytes. The model, which knows no power limit, puts others first for 6144³, of
-# which the second was the fastest on an H200.
+# Large tiles move the fewest bytes, which the model does not count. For 6144³ it puts others first,
+# but 192 x 256 was the fastest on an H200.
 LARGE, MUCH = (Tile(2, 256, 1), Tile(3, 256, 1)), 1.1  # times the fewest cycles, at most
 
 
@@ -175,7 +176,7 @@ def tiles(m: int, n: int, k: int, processors: int) -> list[Tile]:
 def multiply_source(name: str, columns: int, dtype: str) -> str:
     """Return the CUDA C text of the function *name*: 16 of k for 64 rows and *columns* of C.
 
-    A row of A is contiguous in k, one of B in n: the last numbers of the instruction.
+    The last numbers of the instruction say that rows of A are contiguous in k, and those of B in n.
     """
     count = columns // 2
     sums = ", ".join(f"%{i}" for i in range(count))

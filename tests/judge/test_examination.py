@@ -10,6 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from gpuperf.errors import CannotMeasure
 from gpuperf.judge.inside import examine
 from gpuperf.judge.inside.comparison import answer_of, compare
 from gpuperf.judge.inside.contents import copies_of
@@ -75,6 +76,12 @@ def test_a_task_that_overflows_for_its_own_values_is_unfair() -> None:
 
     problem = Problem(make, square, lambda x: square(x.double()))
     assert [each.kind for each in unfair_ways(problem, ("nominal",), 1)] == ["overflow"]
+
+
+def test_results_that_no_seat_can_give_are_refused() -> None:
+    problem = Problem(make, lambda x: x.to(torch.uint16))
+    with pytest.raises(CannotMeasure, match="returns a tensor of uint16"):
+        first_calls(problem, 1)
 
 
 def test_values_for_which_the_reference_overflows_at_times_are_not_allowed() -> None:

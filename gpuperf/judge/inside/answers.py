@@ -18,9 +18,11 @@ from gpuperf.errors import CannotMeasure
 from gpuperf.judge.evidence import Audit
 from gpuperf.judge.inside.comparison import (
     Answer,
+    accepts,
     answer_of,
     compare,
     is_excused,
+    is_inexact,
     overflows,
     own_tolerance,
 )
@@ -334,17 +336,11 @@ class Answers:
         earlier = self._earlier.get(slot, [])
         for contents in (*earlier[:1], *earlier[1:][-2:]):
             arguments = put_together(*inputs_of(self.problem, contents))
-            try:
-                then = answer_of(self.problem, arguments, contents.kind != NOMINAL)
-                compare(self.problem, arguments, outputs, then)
-            except WrongResult:
+            then = answer_of(self.problem, arguments, contents.kind != NOMINAL)
+            if not accepts(self.problem, arguments, outputs, then):
                 continue
-            try:
-                if answer is not None:
-                    compare(self.problem, arguments, answer.own, then)
-                    continue  # both contents have this answer, which may be infinite everywhere
-            except WrongResult:
-                pass
+            if answer is not None and accepts(self.problem, arguments, answer.own, then):
+                continue  # both contents have this answer, which may be infinite everywhere
             return True
         return False
 
@@ -357,8 +353,9 @@ def _are_same(outputs: list[torch.Tensor], own: list[torch.Tensor]) -> bool:
 
 def _tells_inputs(output: torch.Tensor) -> bool:
     """Return whether *output* can tell of which inputs it is the result."""
-    of_numbers = output.is_floating_point() or output.is_complex()
-    if not of_numbers or output.numel() < LEAST_REPLAYED or not torch.isfinite(output).any():
+    if not is_inexact(output) or output.numel() < LEAST_REPLAYED:
+        return False
+    if not torch.isfinite(output).any():
         return False
     first = output.flatten()[0]
     return bool((output != first).any()) or abs(float(first.abs())) not in (0.0, 1.0)

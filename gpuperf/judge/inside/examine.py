@@ -14,14 +14,13 @@ from typing import Any
 import torch
 
 from gpuperf.judge.evidence import Unfair
-from gpuperf.judge.inside.comparison import answer_of, compare, is_sound, overflows, own_of
+from gpuperf.judge.inside.comparison import accepts, answer_of, is_sound, overflows, own_of
 from gpuperf.judge.inside.contents import copies_of, inputs_of
 from gpuperf.judge.inside.draws import CHANGES, NOMINAL
 from gpuperf.judge.inside.layout import put_together
 from gpuperf.judge.inside.problem import Problem
 from gpuperf.judge.protocol import Contents
 from gpuperf.measure.checks import differ_much
-from gpuperf.measure.deviation import WrongResult
 from gpuperf.measure.error_origin import is_no_memory
 
 BY_NOMINAL = ("random", "overflow")  # what nominal values show, whatever others do
@@ -128,11 +127,7 @@ class _Trial:
 
     def passes(self, outputs: list[torch.Tensor]) -> bool:
         """Return whether *outputs* are accepted for the first draw."""
-        try:
-            compare(self.problem, self._arguments(self.tensors), outputs, self.answer)
-        except WrongResult:
-            return False
-        return True
+        return accepts(self.problem, self._arguments(self.tensors), outputs, self.answer)
 
     def is_random(self) -> bool:
         """Return whether the reference disagrees with itself."""

@@ -11,12 +11,13 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
+from gpuperf.errors import CannotMeasure
 from gpuperf.judge.inside.comparison import answer_of
 from gpuperf.judge.inside.contents import copies_of, inputs_of
 from gpuperf.judge.inside.draws import CHANGES, NOMINAL
 from gpuperf.judge.inside.layout import put_together, spec_of
 from gpuperf.judge.inside.problem import Problem
-from gpuperf.judge.protocol import Contents, TensorSpec
+from gpuperf.judge.protocol import ITEM_BYTES, Contents, TensorSpec
 from gpuperf.measure.checks import dtype_name
 from gpuperf.measure.result_shape import tensors_of
 from gpuperf.measure.result_tensors import share_memory
@@ -42,7 +43,10 @@ class FirstCalls:
 
 def first_calls(problem: Problem, seed: int) -> FirstCalls:
     """Call the reference on usual contents, and on each other kind of values to see which inputs it
-    changes. Raises: what it raises on usual contents."""
+    changes.
+
+    Raises: what it raises on usual contents; CannotMeasure where no seat can give its result.
+    """
     kind, *others = problem.kinds or (NOMINAL, *CHANGES)
     given, tensors = inputs_of(problem, Contents(0, seed, kind))
     used = [tensor.clone() for tensor in tensors]
@@ -62,6 +66,9 @@ def first_calls(problem: Problem, seed: int) -> FirstCalls:
     nonzero = sum(_nonzero_bytes(tensor) for tensor in tensors)
     answer = answer_of(problem, put_together(given, tensors))
     results = tuple(spec_of(tensor) for tensor in answer.own)
+    for spec in results:
+        if spec.dtype not in ITEM_BYTES:
+            raise CannotMeasure(f"it returns a tensor of {spec.dtype}, which the judge cannot copy")
     cost = _cost(problem, tensors, counted.flops, results)
     flops, terms = counted.flops, counted.terms
     return FirstCalls(results, changed, answer.wide, aliases, flops, nonzero, cost, terms)
