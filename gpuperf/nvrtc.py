@@ -136,19 +136,20 @@ class Kernel:
 def tensor_map(address: int, dtype: Any, shape: Sequence[int], box: Sequence[int]) -> Any:
     """Return the argument of a kernel that loads boxes of a contiguous matrix by TMA.
 
-    *dtype* is torch.bfloat16 or torch.float16; *shape* and *box* are rows and columns. Rows of a
-    box have 128 bytes, which are swizzled in shared memory. What is outside reads as zero.
-    Raises: CannotMeasure.
+    *dtype* is one of torch's floats of one or two bytes; *shape* and *box* are rows and columns.
+    Rows of a box have 128 bytes, which are swizzled in shared memory. What is outside reads as
+    zero. Raises: CannotMeasure.
     """
     driver, _ = _bindings()
-    name = {"torch.bfloat16": "BFLOAT16", "torch.float16": "FLOAT16"}[str(dtype)]
+    names = {"torch.bfloat16": "BFLOAT16", "torch.float16": "FLOAT16"}
+    name = names.get(str(dtype), "UINT8")
     # L2 fetches of 256 bytes made a product of unaligned rows 13 % slower on an H200.
     encoded = driver.cuTensorMapEncodeTiled(
         getattr(driver.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{name}"),
         2,
         address,
         [driver.cuuint64_t(size) for size in reversed(shape)],
-        [driver.cuuint64_t(shape[1] * 2)],
+        [driver.cuuint64_t(shape[1] * dtype.itemsize)],
         [driver.cuuint32_t(size) for size in reversed(box)],
         [driver.cuuint32_t(1)] * 2,
         driver.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,

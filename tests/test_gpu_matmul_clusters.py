@@ -22,6 +22,13 @@ TILES = [
     for columns in widths
     for cluster in (1, 2)
 ]
+FP8_SIZES = [(64, 16, 80), (130, 272, 2048), (600, 528, 1040), (3000, 2000, 1552)]
+FP8_TILES = [
+    Tile(members, columns, cluster)
+    for members, widths in ((1, (64, 192)), (2, (72, 128, 168, 192)), (3, (72, 128)))
+    for columns in widths
+    for cluster in (1, 2)
+]
 
 
 def drawn(size: tuple[int, int, int], dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
@@ -35,9 +42,24 @@ def drawn(size: tuple[int, int, int], dtype: torch.dtype) -> tuple[torch.Tensor,
 @pytest.mark.parametrize("size", SIZES)
 def test_every_tile_is_as_right_as_torch(size: tuple[int, int, int], dtype: torch.dtype) -> None:
     a, b = drawn(size, dtype)
+    must_be_as_right_as(a @ b, a, b, TILES)
+
+
+@pytest.mark.parametrize("size", FP8_SIZES)
+def test_every_tile_of_fp8_is_as_right_as_torch(size: tuple[int, int, int]) -> None:
+    a, b = drawn(size, torch.float8_e4m3fn)
+    b = b.t().contiguous().t()
+    one = torch.ones((), device="cuda")
+    library = torch._scaled_mm(a, b, one, one, out_dtype=torch.bfloat16)
+    must_be_as_right_as(library, a, b, FP8_TILES)
+
+
+def must_be_as_right_as(
+    library: torch.Tensor, a: torch.Tensor, b: torch.Tensor, tiles: list[Tile]
+) -> None:
     exact = a.double() @ b.double()
-    allowed = 1.01 * ((a @ b).double() - exact).abs().max()
-    for tile in TILES:
+    allowed = 1.01 * (library.double() - exact).abs().max()
+    for tile in tiles:
         for splits in (1, 3):
             call = clusters.multiply_by(a, b, tile._replace(splits=splits))
             for _ in range(2):  # the second call finds what the first one left

@@ -1,13 +1,17 @@
-// The matrix product C = A·B of bf16 or fp16 on Hopper, with the tensor cores' `wgmma`.
+// The matrix product C = A·B of bf16, fp16 or fp8 on Hopper, with the tensor cores' `wgmma`.
 //
 // One warpgroup loads blocks of A and B by TMA. Each of the others multiplies 64 rows of a tile of C and rounds
 // the sums. Blocks of a cluster have the same columns, so that each loads a part of their block of B for both.
 // Programs are persistent: the blocks of the next tile arrive while a tile is stored.
 //
+// In fp8, B is column-major, and each block's products are added to the sums in fp32, since tensor cores keep
+// about 14 bits of a sum of products in fp8. Meanwhile the tensor cores have the other warpgroups' products: to
+// start these in turn was 2 to 4 % slower.
+//
 // Of the last wave each tile may be computed in parts of k. All programs of a tile are running then; each waits
 // for the others' sums, and adds its share of them, always in the same order.
 //
-// `_matmul_clusters.py` defines MEMBERS (warpgroups that multiply), COLUMNS of a tile, WIDTH (those of the first
+// `_matmul_clusters.py` defines ITEM (bytes of an element), MEMBERS (warpgroups that multiply), COLUMNS of a tile, WIDTH (those of the first
 // of its products), CLUSTER (blocks), STAGES (blocks of k in shared memory), GROUP (rows of tiles that are
 // computed together), registers of a thread, ROUND (the conversion of two sums), and `multiply`, with
 // `multiply_rest` for the columns from WIDTH on.
@@ -20,9 +24,9 @@ struct __align__(64) Map {  // a CUtensorMap
     u64 words[16];
 };
 
-constexpr int THREADS = 128, BK = 64, ROWS = 64 * MEMBERS, SUMS = COLUMNS / 2;
-constexpr int BOXES = (COLUMNS + 63) / 64, BOX = 64 * BK * 2;  // of 64 rows of A, or 64 columns of B
-constexpr int STAGE = (MEMBERS + BOXES) * BOX, SHARE = BK / CLUSTER;
+constexpr int THREADS = 128, BK = 128 / ITEM, ROWS = 64 * MEMBERS, SUMS = COLUMNS / 2;
+constexpr int BOXES = (COLUMNS + 63) / 64, BOX = 64 * 128;  // of 64 rows of A, or 64 columns of B
+constexpr int STAGE = (MEMBERS + BOXES) * BOX, SHARE = 64 / CLUSTER;
 constexpr int FOURS = (COLUMNS + 31) / 32;  // eight columns of each of four lanes
 
 #if CLUSTER > 1
@@ -103,6 +107,30 @@ __device__ static uint4 turned(u32 a, u32 b, u32 c, u32 d, int lane) {
     return high ? make_uint4(x, y, c, d) : make_uint4(a, b, x, y);
 }
 
+// Start the products of a block.
+__device__ static void multiply_block(float (&sums)[SUMS], u32 left, u32 right, bool adds) {
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+#pragma unroll
+    for (int step = 0; step < 4; ++step) {
+        // 32 bytes of each row of A, and of each column of B in fp8; else 16 rows of B.
+        const u64 of_a = matrix(left + step * 32), of_b = matrix(right + step * (ITEM == 1 ? 32 : 16 * 128));
+        multiply(sums, of_a, of_b, adds || step > 0);
+#if COLUMNS > WIDTH
+        multiply_rest(sums + WIDTH / 2, of_a, of_b + (WIDTH / 64 * BOX >> 4), adds || step > 0);
+#endif
+    }
+    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+
+// Wait for all products. The compiler must not read a sum before they have ended.
+__device__ static void products_end(float (&sums)[SUMS]) {
+#pragma unroll
+    for (int s = 0; s < SUMS; ++s) asm volatile("" : "+f"(sums[s])::"memory");
+    asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+#pragma unroll
+    for (int s = 0; s < SUMS; ++s) asm volatile("" : "+f"(sums[s])::"memory");
+}
+
 struct Work {
     int m, n, k, rows, columns;  // rows and columns of C in tiles of a cluster
     int whole, splits, chunk;    // tiles that are computed whole, parts of k of the others, and their length
@@ -137,10 +165,13 @@ __device__ static void load_blocks(const Map& a_at, const Map& b_at, u32 base, u
 #pragma unroll
             for (int box = 0; box < BOXES; ++box) {
                 const u32 b_to = to + (MEMBERS + box) * BOX;
+                const int column = x + box * 64, share = rank * SHARE;
                 if (CLUSTER == 1)
-                    load(b_to, b_at, x + box * 64, start, ready);
+                    load(b_to, b_at, ITEM == 1 ? start : column, ITEM == 1 ? column : start, ready);
+                else if (ITEM == 1)
+                    load_for_all(b_to + share * 128, b_at, start, column + share, ready);
                 else
-                    load_for_all(b_to + rank * SHARE * 128, b_at, x + box * 64, start + rank * SHARE, ready);
+                    load_for_all(b_to + share * 128, b_at, column, start + share, ready);
             }
             if (++stage == STAGES) stage = 0, parity ^= 1;
         }
@@ -232,33 +263,33 @@ extern "C" __global__ CLUSTERED __launch_bounds__(THREADS * (MEMBERS + 1), 1) vo
         for (int i = first; i < items; i += stride) {
             const Item item(i, work);
             float sums[SUMS];
-            for (int start = item.begin; start < item.end; start += BK) {
-                wait(full + 8 * stage, parity);
-                const u32 left = base + stage * STAGE + group * BOX, right = base + stage * STAGE + MEMBERS * BOX;
-                asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+#if ITEM == 1
 #pragma unroll
-                for (int step = 0; step < BK / 16; ++step) {
-                    // 16 of k are 32 bytes of each row of A, and 16 rows of B.
-                    const u64 of_a = matrix(left + step * 32), of_b = matrix(right + step * 16 * 128);
-                    const int adds = start > item.begin || step > 0;
-                    multiply(sums, of_a, of_b, adds);
-#if COLUMNS > WIDTH
-                    multiply_rest(sums + WIDTH / 2, of_a, of_b + (WIDTH / 64 * BOX >> 4), adds);
+            for (int s = 0; s < SUMS; ++s) sums[s] = 0;
 #endif
-                }
-                asm volatile("wgmma.commit_group.sync.aligned;\nwgmma.wait_group.sync.aligned 1;" ::: "memory");
+            for (int start = item.begin; start < item.end; start += BK) {
+                const u32 left = base + stage * STAGE + group * BOX, right = base + stage * STAGE + MEMBERS * BOX;
+                wait(full + 8 * stage, parity);
+#if ITEM == 1
+                float some[SUMS];
+                multiply_block(some, left, right, false);
+                products_end(some);
+                if (thread < CLUSTER) arrive(empty + 8 * stage, thread);
+#pragma unroll
+                for (int s = 0; s < SUMS; ++s) sums[s] += some[s];
+#else
+                multiply_block(sums, left, right, start > item.begin);
+                asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
                 // The products of the block before this one have ended in this warpgroup.
                 if (start > item.begin && thread < CLUSTER) arrive(empty + 8 * last, thread);
                 last = stage;
+#endif
                 if (++stage == STAGES) stage = 0, parity ^= 1;
             }
-            // The compiler must not read a sum before the products have ended.
-#pragma unroll
-            for (int s = 0; s < SUMS; ++s) asm volatile("" : "+f"(sums[s])::"memory");
-            asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
-#pragma unroll
-            for (int s = 0; s < SUMS; ++s) asm volatile("" : "+f"(sums[s])::"memory");
+#if ITEM == 2
+            products_end(sums);
             if (thread < CLUSTER) arrive(empty + 8 * last, thread);
+#endif
             const int y = (item.row * CLUSTER + rank) * ROWS + group * 64, x = item.column * COLUMNS;
             if (i < whole) {
                 store(c, sums, y, x, thread, work);

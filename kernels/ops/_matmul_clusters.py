@@ -5,6 +5,8 @@ tile fills the waves of nearly every product, and two blocks of a cluster may sh
 of B. That counts where rows do not begin at a multiple of 128 bytes: each row of a block then costs
 two requests of the L2. The kernel is compiled for the tile; of those that a model of requests and
 waves puts first, the fastest is taken.
+
+In fp8 each block's products are added in fp32, so that a tile has half the columns, or two thirds.
 """
 
 from __future__ import annotations
@@ -24,9 +26,9 @@ Inputs = Mapping[str, torch.Tensor]
 Call = Callable[[], torch.Tensor]
 
 ARCH = "sm_90a"  # with `wgmma`
-DEPTH = 64  # elements of k in a block
-LINE = 64  # elements of a line of the L2
-BOX = 64 * DEPTH * 2  # bytes of 64 rows of a block of A, or columns of one of B
+LINE = 128  # bytes of a line of the L2, and of k in a block
+SIDE = 64  # rows of A or columns of B in a box
+BOX = SIDE * LINE  # bytes of a box
 EIGHT = 8  # elements that a thread stores, and the least columns by which tiles differ
 GROUP = 8  # rows of tiles of one block that are computed together
 THREADS = 128  # of a warpgroup
@@ -37,18 +39,21 @@ MOST_STAGES = 8
 # most columns of a tile, and the most of one product. With three, a launch gives a thread 128
 # registers, and the assembler refuses products whose sums need more.
 REGISTERS = {1: (240, 56), 2: (232, 40), 3: (160, 32)}
-MOST_COLUMNS = {1: 256, 2: 320, 3: 256}
+MOST_COLUMNS = {2: {1: 256, 2: 320, 3: 256}, 1: {1: 192, 2: 192, 3: 128}}
 LEAST_COLUMNS = 64
 MOST_WIDTH = {1: 256, 2: 256, 3: 192}
 SPLITS = (1, 2, 3, 4, 6, 8, 12, 16)  # parts of k in the last wave
-LEAST_PART = 512  # elements of k in a part
+LEAST_PART = 1024  # bytes of k in a part
 # The model, in cycles: a request of the L2, the store of an element, the sum and store of one that
 # is computed in parts, and the meetings of a cluster. They are fitted to 93 trials on an H200, of
 # 13 sizes: among these, its first choice has 99.7 % of a size's best rate in the mean and 97 % at
 # the least. No other size was tried.
 REQUEST, STORED, ADDED, PAIRED = 1.8, 0.07, 1.6, 3000.0
 SHARPNESS = 10  # products and requests, of which the longer counts, hinder each other if alike
-RATE = 2048  # products of two elements in a cycle of a multiprocessor
+PRODUCTS = 32  # elements of C whose products of a block a multiprocessor computes in a cycle
+# Of fp8: cycles of a block beside its products, and times as many in a cluster, by 12 to 17 tiles
+# of five large products on an H200.
+FP8_BLOCK, FP8_PAIRED = 300.0, 1.04
 TRIED = 4  # tiles that the model puts first, which are timed
 
 
@@ -69,7 +74,7 @@ class Tile(NamedTuple):
     @property
     def boxes(self) -> int:
         """Boxes of 64 columns of a block of B."""
-        return ceiling(self.columns, LINE)
+        return ceiling(self.columns, SIDE)
 
     @property
     def stages(self) -> int:
@@ -92,7 +97,8 @@ class Tile(NamedTuple):
 
 # Large tiles move the fewest bytes, which the model does not count. For 6144³ it puts others first,
 # but 192 x 256 was the fastest on an H200.
-LARGE, MUCH = (Tile(2, 256, 1), Tile(3, 256, 1)), 1.1  # times the fewest cycles, at most
+LARGE = {2: (Tile(2, 256, 1), Tile(3, 256, 1)), 1: (Tile(2, 192, 1), Tile(3, 128, 1))}
+MUCH = 1.1  # times the fewest cycles, at most
 
 
 class Waves(NamedTuple):
@@ -121,10 +127,12 @@ def ceiling(a: int, b: int) -> int:
     return -(-a // b)
 
 
-def waves(m: int, n: int, k: int, tile: Tile, clusters: int) -> Waves:
-    """Divide a product between *clusters* that run at a time: the last wave in parts of k."""
+def waves(m: int, n: int, k: int, tile: Tile, clusters: int, size: int = 2) -> Waves:
+    """Divide a product of elements of *size* bytes between *clusters* that run at a time: the last
+    wave in parts of k."""
     rows, columns = ceiling(m, tile.rows * tile.cluster), ceiling(n, tile.columns)
-    chunk = ceiling(ceiling(k, DEPTH), tile.splits) * DEPTH
+    depth = LINE // size
+    chunk = ceiling(ceiling(k, depth), tile.splits) * depth
     splits = ceiling(k, chunk)  # so that no part is empty
     tiles = rows * columns
     return Waves(
@@ -132,60 +140,70 @@ def waves(m: int, n: int, k: int, tile: Tile, clusters: int) -> Waves:
     )
 
 
-def cycles(m: int, n: int, k: int, tile: Tile, processors: int) -> float:
-    """Return the modelled cycles of a product: each block of k takes about as long as its products
-    or as its requests of the L2."""
-    clusters = processors // tile.cluster
-    work = waves(m, n, k, tile, clusters)
-    a_lines, b_lines = 1 + (k % LINE > 0), 1 + (n % LINE > 0 or tile.columns % LINE > 0)
-    requests = tile.rows * a_lines + DEPTH * tile.boxes * b_lines / tile.cluster
+def cycles(m: int, n: int, k: int, tile: Tile, processors: int, size: int = 2) -> float:
+    """Return the modelled cycles of a product of elements of *size* bytes: each block of k takes
+    about as long as its products or as its requests of the L2."""
+    clusters, depth = processors // tile.cluster, LINE // size
+    work = waves(m, n, k, tile, clusters, size)
+    a_lines = b_lines = 1 + (k % depth > 0)
+    if size == 2:
+        b_lines = 1 + (n % depth > 0 or tile.columns % depth > 0)
+    requests = tile.rows * a_lines + SIDE * tile.boxes * b_lines / tile.cluster
     elements = tile.rows * tile.columns
-    both = (elements * DEPTH / RATE) ** SHARPNESS + (REQUEST * requests) ** SHARPNESS
-    block = both ** (1 / SHARPNESS)
-    whole = ceiling(k, DEPTH) * block + STORED * elements
-    part = work.chunk // DEPTH * block + ADDED * elements
+    products = elements / PRODUCTS
+    if size == 1:
+        products = (products + FP8_BLOCK) * (FP8_PAIRED if tile.cluster > 1 else 1)
+    block = (products**SHARPNESS + (REQUEST * requests) ** SHARPNESS) ** (1 / SHARPNESS)
+    whole = ceiling(k, depth) * block + STORED * elements
+    part = work.chunk // depth * block + ADDED * elements
     total = ceiling(work.whole, clusters) * whole + PAIRED * (tile.cluster > 1)
     return float(total + ceiling(work.rest * work.splits, clusters) * part)
 
 
-def tiles(m: int, n: int, k: int, processors: int) -> list[Tile]:
-    """Return the tiles to try: those with the fewest modelled cycles, two of a size at most, and
-    large ones that are not much slower."""
+def tiles(m: int, n: int, k: int, processors: int, size: int = 2) -> list[Tile]:
+    """Return the tiles to try for elements of *size* bytes: those with the fewest modelled cycles,
+    two of a size at most, and large ones that are not much slower."""
 
     def usable(tile: Tile) -> bool:
-        few = tile.splits == 1 or k >= LEAST_PART * tile.splits
+        few = tile.splits == 1 or k * size >= LEAST_PART * tile.splits
         shared = tile.cluster == 1 or m > tile.rows
         return few and shared and tile.splits <= processors // tile.cluster
 
     every = [
         Tile(members, columns, cluster, splits)
-        for members, most in MOST_COLUMNS.items()
+        for members, most in MOST_COLUMNS[size].items()
         for columns in range(LEAST_COLUMNS, most + 1, EIGHT)
         for cluster, splits in product((1, 2), SPLITS)
     ]
-    modelled = {tile: cycles(m, n, k, tile, processors) for tile in every if usable(tile)}
+    modelled = {tile: cycles(m, n, k, tile, processors, size) for tile in every if usable(tile)}
     chosen: list[Tile] = []
     for tile in sorted(modelled, key=lambda tile: (modelled[tile], -tile.columns)):
         same = sum(tile[:2] == other[:2] for other in chosen)
         if same < 2 and len(chosen) < TRIED:
             chosen.append(tile)
     allowed = MUCH * modelled[chosen[0]]
-    return chosen + [t for t in LARGE if t not in chosen and modelled[t] <= allowed]
+    return chosen + [t for t in LARGE[size] if t not in chosen and modelled[t] <= allowed]
 
 
-def multiply_source(name: str, columns: int, dtype: str) -> str:
-    """Return the CUDA C text of the function *name*: 16 of k for 64 rows and *columns* of C.
+def multiply_source(name: str, columns: int, dtype: torch.dtype) -> str:
+    """Return the CUDA C text of the function *name*: 32 bytes of k for 64 rows and *columns* of C.
 
-    The last numbers of the instruction say that rows of A are contiguous in k, and those of B in n.
+    The last numbers of the instruction scale A and B by 1; of two bytes, they also say that rows of
+    A are contiguous in k, and those of B in n.
     """
+    kind, ends = {
+        torch.bfloat16: ("k16.f32.bf16.bf16", "1, 1, 0, 1"),
+        torch.float16: ("k16.f32.f16.f16", "1, 1, 0, 1"),
+        torch.float8_e4m3fn: ("k32.f32.e4m3.e4m3", "1, 1"),
+    }[dtype]
     count = columns // 2
     sums = ", ".join(f"%{i}" for i in range(count))
     bound = ", ".join(f'"+f"(sums[{i}])' for i in range(count))
     return f"""
 __device__ static void {name}(float* sums, unsigned long long a, unsigned long long b, int adds) {{
     asm volatile("{{\\n.reg .pred p;\\nsetp.ne.b32 p, %{count + 2}, 0;\\n"
-                 "wgmma.mma_async.sync.aligned.m64n{columns}k16.f32.{dtype}.{dtype} "
-                 "{{{sums}}}, %{count}, %{count + 1}, p, 1, 1, 0, 1;\\n}}"
+                 "wgmma.mma_async.sync.aligned.m64n{columns}{kind} "
+                 "{{{sums}}}, %{count}, %{count + 1}, p, {ends};\\n}}"
                  : {bound} : "l"(a), "l"(b), "r"(adds));
 }}
 """
@@ -193,9 +211,10 @@ __device__ static void {name}(float* sums, unsigned long long a, unsigned long l
 
 def source_of(tile: Tile, dtype: torch.dtype) -> str:
     """Return the CUDA C text of the kernel for *tile*."""
-    name = "bf16" if dtype == torch.bfloat16 else "f16"
+    name = "f16" if dtype == torch.float16 else "bf16"
     own, loader = REGISTERS[tile.members]
     constants = {
+        "ITEM": dtype.itemsize,
         "MEMBERS": tile.members,
         "COLUMNS": tile.columns,
         "WIDTH": tile.width,
@@ -207,34 +226,36 @@ def source_of(tile: Tile, dtype: torch.dtype) -> str:
         "ROUND": f'"cvt.rn.{name}x2.f32 %0, %1, %2;"',
     }
     text = "".join(f"#define {key} {value}\n" for key, value in constants.items())
-    text += multiply_source("multiply", tile.width, name)
+    text += multiply_source("multiply", tile.width, dtype)
     if tile.columns > tile.width:
-        text += multiply_source("multiply_rest", tile.columns - tile.width, name)
+        text += multiply_source("multiply_rest", tile.columns - tile.width, dtype)
     return text + read_source("matmul_hopper.cu")
 
 
 def multiply_by(a: torch.Tensor, b: torch.Tensor, tile: Tile) -> Call:
     """Return the call that computes a·b of A (m, k) and B (k, n) with *tile*.
 
-    One call follows another, as they count parts in one place. Raises: CannotMeasure.
+    A and B are row-major; B of fp8 is column-major, and C is bf16. One call follows another, as
+    they count parts in one place. Raises: CannotMeasure.
     """
-    if not (a.is_contiguous() and b.is_contiguous()):
-        raise CannotMeasure("A and B are not row-major")
-    (m, k), n, device = a.shape, b.shape[1], a.device
-    c = torch.empty((m, n), dtype=a.dtype, device=device)
+    (m, k), n, device, size = a.shape, b.shape[1], a.device, a.itemsize
+    stored = b.t() if size == 1 else b
+    if not (a.is_contiguous() and stored.is_contiguous()):
+        raise CannotMeasure("A is not row-major, or B is not stored as the kernel reads it")
+    c = torch.empty((m, n), dtype=torch.bfloat16 if size == 1 else a.dtype, device=device)
     kernel: Kernel = kernel_in(source_of(tile, a.dtype), ARCH, "matmul_hopper")
     kernel.allow_shared(tile.shared)
     threads = THREADS * (tile.members + 1)
     clusters = kernel.resident_blocks(threads, tile.shared, tile.cluster) // tile.cluster
     if clusters < tile.splits:
         raise CannotMeasure("the GPU does not run all parts of a tile at a time")
-    work = waves(m, n, k, tile, clusters)
+    work = waves(m, n, k, tile, clusters, size)
     sums = work.rest * work.splits * tile.cluster * tile.rows * tile.columns
     parts = torch.empty(sums, dtype=torch.float32, device=device)
     counts = torch.zeros(work.rest * tile.cluster * tile.members, dtype=torch.int32, device=device)
     maps = (
-        tensor_map(a.data_ptr(), a.dtype, a.shape, (tile.rows, DEPTH)),
-        tensor_map(b.data_ptr(), b.dtype, b.shape, (DEPTH // tile.cluster, LINE)),
+        tensor_map(a.data_ptr(), a.dtype, a.shape, (tile.rows, LINE // size)),
+        tensor_map(b.data_ptr(), b.dtype, stored.shape, (SIDE // tile.cluster, LINE // size)),
     )
     pointers = [tensor.data_ptr() for tensor in (c, parts, counts)]
     values = (*maps, *pointers, m, n, k, *work)
@@ -254,27 +275,29 @@ def matmul_clusters(inputs: Inputs, point: Point, options: object) -> Call:
     """Build the product with the fastest of the tiles that the model puts first."""
     a, b = inputs["a"], inputs["b"]
     processors = torch.cuda.get_device_properties(a.device).multi_processor_count
-    every = [named(tile) for tile in tiles(point.m, point.n, point.k, processors)]
+    size = a.itemsize
+    every = [named(tile, size) for tile in tiles(point.m, point.n, point.k, processors, size)]
     return tune(lambda chosen: multiply_by(a, b, tile_of(chosen)), every)
 
 
-def named(tile: Tile) -> dict[str, int]:
-    """Return *tile* by the names of a run file."""
-    names = {"BM": tile.rows, "BN": tile.columns, "BK": DEPTH}
+def named(tile: Tile, size: int) -> dict[str, int]:
+    """Return *tile* of elements of *size* bytes by the names of a run file."""
+    names = {"BM": tile.rows, "BN": tile.columns, "BK": LINE // size}
     return {**names, "cluster": tile.cluster, "splits": tile.splits}
 
 
 def tile_of(chosen: Mapping[str, int]) -> Tile:
     """Return the tile of the names of a run file."""
-    return Tile(chosen["BM"] // 64, chosen["BN"], chosen["cluster"], chosen["splits"])
+    return Tile(chosen["BM"] // SIDE, chosen["BN"], chosen["cluster"], chosen["splits"])
 
 
 def clusters_supports(point: Point, device: Any) -> str | None:
     """Return why the kernel cannot run the point, or None where it can."""
     if device.kind != "cuda" or device.capability != "9.0":
         return "needs an NVIDIA GPU of compute capability 9.0"
-    if point.dtype not in ("bf16", "fp16"):
-        return "takes bf16 and fp16 only"
-    if point.n % EIGHT or point.k % EIGHT:
-        return f"needs multiples of {EIGHT} for n and k, since TMA moves rows of 16 bytes"
+    if point.dtype not in ("bf16", "fp16", "fp8"):
+        return "takes bf16, fp16, fp8 only"
+    whole = 16 if point.dtype == "fp8" else 8
+    if point.n % whole or point.k % whole:
+        return f"needs multiples of {whole} for n and k, since TMA moves rows of 16 bytes"
     return None

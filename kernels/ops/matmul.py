@@ -8,7 +8,7 @@
   persistent programs store one tile while the next is loaded.
 - `gluon`: Gluon on Hopper, also in fp8; a warp loads, and warpgroups multiply
   (`_matmul_hopper.py`).
-- `cuda`: CUDA C on Hopper, with tiles of any width and blocks that share loads
+- `cuda`: CUDA C on Hopper, also in fp8, with tiles of any width and blocks that share loads
   (`_matmul_clusters.py`).
 - `compile`: torch.compile's choice among Triton's templates and the library.
 - `torch`: `torch.mm` (cuBLAS, oneDNN), `torch._scaled_mm` in fp8, `torch._int_mm` in int8.

@@ -14,16 +14,19 @@ from gpuperf.model.contract import DeviceFacts
 from gpuperf.model.workload import Point
 from gpuperf.nvrtc import compile_source
 
+BYTES = st.sampled_from([1, 2])  # of an element
 SIZES = st.integers(1, 1250).map(lambda eights: 8 * eights)
 PROCESSORS = 132
 MOST_SHARED = 227 * 1024
 
 
-@given(m=st.integers(1, 10_000), n=SIZES, k=SIZES)
-def test_the_parts_of_a_tile_are_all_of_k_and_none_is_empty(m: int, n: int, k: int) -> None:
-    for tile in clusters.tiles(m, n, k, PROCESSORS):
+@given(m=st.integers(1, 10_000), n=SIZES, k=SIZES, size=BYTES)
+def test_the_parts_of_a_tile_are_all_of_k_and_none_is_empty(
+    m: int, n: int, k: int, size: int
+) -> None:
+    for tile in clusters.tiles(m, n, k, PROCESSORS, size):
         running = PROCESSORS // tile.cluster
-        work = clusters.waves(m, n, k, tile, running)
+        work = clusters.waves(m, n, k, tile, running, size)
         assert (work.splits - 1) * work.chunk < k <= work.splits * work.chunk
         assert work.rows * tile.cluster * tile.rows >= m and work.columns * tile.columns >= n
         assert work.whole % running == 0 or work.rest == 0
@@ -31,19 +34,20 @@ def test_the_parts_of_a_tile_are_all_of_k_and_none_is_empty(m: int, n: int, k: i
         assert work.items == work.whole + work.rest * work.splits
 
 
-@given(m=st.integers(1, 10_000), n=SIZES, k=SIZES)
-def test_the_tiles_that_are_tried_fit_shared_memory(m: int, n: int, k: int) -> None:
-    tried = clusters.tiles(m, n, k, PROCESSORS)
-    assert 1 <= len(tried) <= clusters.TRIED + len(clusters.LARGE)
+@given(m=st.integers(1, 10_000), n=SIZES, k=SIZES, size=BYTES)
+def test_the_tiles_that_are_tried_fit_shared_memory(m: int, n: int, k: int, size: int) -> None:
+    tried = clusters.tiles(m, n, k, PROCESSORS, size)
+    assert 1 <= len(tried) <= clusters.TRIED + len(clusters.LARGE[size])
     for tile in tried:
         assert tile.shared <= MOST_SHARED and tile.stages >= 3
         assert tile.width % 64 == 0 or tile.width == tile.columns
 
 
 def test_a_run_file_names_the_tile() -> None:
-    chosen = clusters.named(Tile(3, 216, 2, 4))
+    chosen = clusters.named(Tile(3, 216, 2, 4), 2)
     assert chosen == {"BM": 192, "BN": 216, "BK": 64, "cluster": 2, "splits": 4}
     assert clusters.tile_of(chosen) == Tile(3, 216, 2, 4)
+    assert clusters.named(Tile(2, 192, 1), 1)["BK"] == 128
 
 
 def test_tiles_fill_waves_and_share_unaligned_rows() -> None:
@@ -55,9 +59,11 @@ def test_tiles_fill_waves_and_share_unaligned_rows() -> None:
     assert all(tile.cluster == 1 for tile in clusters.tiles(64, 4096, 4096, PROCESSORS))
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float8_e4m3fn])
 @pytest.mark.parametrize("tile", [Tile(2, 280, 2), Tile(3, 256, 1), Tile(1, 72, 1, 3)])
 def test_the_kernel_compiles(tile: Tile, dtype: torch.dtype) -> None:
+    if dtype.itemsize == 1:
+        tile = tile._replace(columns=min(tile.columns, clusters.MOST_COLUMNS[1][tile.members]))
     pytest.importorskip("cuda.bindings.nvrtc")
     try:
         assert compile_source(clusters.source_of(tile, dtype), clusters.ARCH)
@@ -76,6 +82,8 @@ def test_it_runs_on_hopper_with_rows_that_tma_moves() -> None:
 
     assert refused() is None
     assert "compute capability 9.0" in str(refused(capability="10.0"))
-    assert "bf16 and fp16" in str(refused(dtype="fp32"))
+    assert refused("fp8") is None
+    assert "bf16, fp16, fp8 only" in str(refused(dtype="fp32"))
+    assert "multiples of 16" in str(refused("fp8", n=72))
     assert "multiples of 8" in str(refused(n=12))
     assert "multiples of 8" in str(refused(k=12))
