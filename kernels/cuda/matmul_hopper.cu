@@ -5,8 +5,8 @@
 // Programs are persistent: the blocks of the next tile arrive while a tile is stored.
 //
 // In fp8, B is column-major, and each block's products are added to the sums in fp32, since tensor cores keep
-// about 14 bits of a sum of products in fp8. Meanwhile the tensor cores have the other warpgroups' products: to
-// start these in turn was 2 to 4 % slower.
+// about 14 bits of a sum of products in fp8. The products of half the columns are added while the tensor cores have
+// those of the other half.
 //
 // Of the last wave each tile may be computed in parts of k. All programs of a tile are running then; each waits
 // for the others' sums, and adds its share of them, always in the same order.
@@ -107,28 +107,35 @@ __device__ static uint4 turned(u32 a, u32 b, u32 c, u32 d, int lane) {
     return high ? make_uint4(x, y, c, d) : make_uint4(a, b, x, y);
 }
 
-// Start the products of a block.
-__device__ static void multiply_block(float (&sums)[SUMS], u32 left, u32 right, bool adds) {
-    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+// Start the products of a block with the columns before WIDTH, or with those from there on.
+template <bool REST>
+__device__ static void start_products(float* sums, u32 left, u32 right, bool adds) {
 #pragma unroll
     for (int step = 0; step < 4; ++step) {
         // 32 bytes of each row of A, and of each column of B in fp8; else 16 rows of B.
         const u64 of_a = matrix(left + step * 32), of_b = matrix(right + step * (ITEM == 1 ? 32 : 16 * 128));
-        multiply(sums, of_a, of_b, adds || step > 0);
-#if COLUMNS > WIDTH
-        multiply_rest(sums + WIDTH / 2, of_a, of_b + (WIDTH / 64 * BOX >> 4), adds || step > 0);
-#endif
+        if (REST)
+            multiply_rest(sums + WIDTH / 2, of_a, of_b + (WIDTH * 128 >> 4), adds || step > 0);
+        else
+            multiply(sums, of_a, of_b, adds || step > 0);
     }
-    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
+__device__ static void fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+__device__ static void commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 
-// Wait for all products. The compiler must not read a sum before they have ended.
-__device__ static void products_end(float (&sums)[SUMS]) {
+// Wait until LEFT groups of products are left. The compiler must not read a sum before.
+template <int LEFT, int FROM, int TO>
+__device__ static void products_end(float* sums) {
 #pragma unroll
-    for (int s = 0; s < SUMS; ++s) asm volatile("" : "+f"(sums[s])::"memory");
-    asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+    for (int s = FROM; s < TO; ++s) asm volatile("" : "+f"(sums[s])::"memory");
+    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(LEFT) : "memory");
 #pragma unroll
-    for (int s = 0; s < SUMS; ++s) asm volatile("" : "+f"(sums[s])::"memory");
+    for (int s = FROM; s < TO; ++s) asm volatile("" : "+f"(sums[s])::"memory");
+}
+template <int FROM, int TO>
+__device__ static void add(float* sums, const float* some) {
+#pragma unroll
+    for (int s = FROM; s < TO; ++s) sums[s] += some[s];
 }
 
 struct Work {
@@ -149,6 +156,45 @@ struct Item {
         row = first + within % height, column = within / height;
     }
 };
+
+// The blocks that a warpgroup multiplies, one after the other.
+struct Blocks {
+    u32 base, full, empty;
+    int group, thread;
+    u32 stage = 0, parity = 0, last = 0;
+
+    __device__ void wait_for_next() {
+        wait(full + 8 * stage, parity);
+        last = stage;
+        if (++stage == STAGES) stage = 0, parity ^= 1;
+    }
+    template <bool REST>
+    __device__ void start(float* sums, bool adds) const {
+        const u32 block = base + last * STAGE;
+        start_products<REST>(sums, block + group * BOX, block + MEMBERS * BOX, adds);
+    }
+    __device__ void free(u32 at) const {
+        if (thread < CLUSTER) arrive(empty + 8 * at, thread);
+    }
+};
+
+#if ITEM == 1
+// Add the products of a block. The compiler lets products go on only where they end in the same pass of a loop.
+__device__ static void add_block(Blocks& blocks, float (&sums)[SUMS], float (&some)[SUMS]) {
+    constexpr int HALF = WIDTH / 2;
+    blocks.wait_for_next();
+    fence();
+    blocks.start<false>(some, false);
+    commit();
+    blocks.start<true>(some, false);
+    commit();
+    products_end<1, 0, HALF>(some);
+    add<0, HALF>(sums, some);
+    products_end<0, HALF, SUMS>(some);
+    blocks.free(blocks.last);
+    add<HALF, SUMS>(sums, some);
+}
+#endif
 
 // Load the blocks of A and B of all items of this program.
 __device__ static void load_blocks(const Map& a_at, const Map& b_at, u32 base, u32 full, u32 empty, u32 rank, int first,
@@ -259,36 +305,29 @@ extern "C" __global__ CLUSTERED __launch_bounds__(THREADS * (MEMBERS + 1), 1) vo
         if (thread == 0) load_blocks(a_at, b_at, base, full, empty, rank, first, items, stride, work);
     } else {
         asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(REGISTERS));
-        u32 stage = 0, parity = 0, last = 0;
+        Blocks blocks = {base, full, empty, group, thread};
         for (int i = first; i < items; i += stride) {
             const Item item(i, work);
             float sums[SUMS];
 #if ITEM == 1
+            float some[SUMS];
 #pragma unroll
             for (int s = 0; s < SUMS; ++s) sums[s] = 0;
-#endif
-            for (int start = item.begin; start < item.end; start += BK) {
-                const u32 left = base + stage * STAGE + group * BOX, right = base + stage * STAGE + MEMBERS * BOX;
-                wait(full + 8 * stage, parity);
-#if ITEM == 1
-                float some[SUMS];
-                multiply_block(some, left, right, false);
-                products_end(some);
-                if (thread < CLUSTER) arrive(empty + 8 * stage, thread);
-#pragma unroll
-                for (int s = 0; s < SUMS; ++s) sums[s] += some[s];
+            for (int start = item.begin; start < item.end; start += BK) add_block(blocks, sums, some);
 #else
-                multiply_block(sums, left, right, start > item.begin);
+            for (int start = item.begin; start < item.end; start += BK) {
+                const u32 before = blocks.last;
+                blocks.wait_for_next();
+                fence();
+                blocks.start<false>(sums, start > item.begin);
+                if (COLUMNS > WIDTH) blocks.start<true>(sums, start > item.begin);
+                commit();
                 asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
                 // The products of the block before this one have ended in this warpgroup.
-                if (start > item.begin && thread < CLUSTER) arrive(empty + 8 * last, thread);
-                last = stage;
-#endif
-                if (++stage == STAGES) stage = 0, parity ^= 1;
+                if (start > item.begin) blocks.free(before);
             }
-#if ITEM == 2
-            products_end(sums);
-            if (thread < CLUSTER) arrive(empty + 8 * last, thread);
+            products_end<0, 0, SUMS>(sums);
+            blocks.free(blocks.last);
 #endif
             const int y = (item.row * CLUSTER + rank) * ROWS + group * 64, x = item.column * COLUMNS;
             if (i < whole) {

@@ -51,9 +51,9 @@ LEAST_PART = 1024  # bytes of k in a part
 REQUEST, STORED, ADDED, PAIRED = 1.8, 0.07, 1.6, 3000.0
 SHARPNESS = 10  # products and requests, of which the longer counts, hinder each other if alike
 PRODUCTS = 32  # elements of C whose products of a block a multiprocessor computes in a cycle
-# Of fp8: cycles of a block beside its products, and times as many in a cluster, by 12 to 17 tiles
-# of five large products on an H200.
-FP8_BLOCK, FP8_PAIRED = 300.0, 1.04
+# Of fp8: cycles of a block beside its products, and times as many in a cluster, and of an element
+# that is computed in parts, by trials of some tiles of eight products on an H200.
+FP8_BLOCK, FP8_PAIRED, FP8_ADDED = 200.0, 1.04, 0.6
 TRIED = 4  # tiles that the model puts first, which are timed
 
 
@@ -86,9 +86,11 @@ class Tile(NamedTuple):
         """Bytes of shared memory of a block."""
         return self.stages * ((self.members + self.boxes) * BOX + BARRIERS) + 1024
 
-    @property
-    def width(self) -> int:
-        """Columns of the first product. The second one begins at a box."""
+    def width(self, size: int) -> int:
+        """Return the columns of the first product, of elements of *size* bytes: of fp8 half. Else
+        the second one, if there is one, begins at a box."""
+        if size == 1:
+            return ceiling(self.columns, 2 * EIGHT) * EIGHT
         most = MOST_WIDTH[self.members]
         if self.columns <= most:
             return self.columns
@@ -155,7 +157,7 @@ def cycles(m: int, n: int, k: int, tile: Tile, processors: int, size: int = 2) -
         products = (products + FP8_BLOCK) * (FP8_PAIRED if tile.cluster > 1 else 1)
     block = (products**SHARPNESS + (REQUEST * requests) ** SHARPNESS) ** (1 / SHARPNESS)
     whole = ceiling(k, depth) * block + STORED * elements
-    part = work.chunk // depth * block + ADDED * elements
+    part = work.chunk // depth * block + (FP8_ADDED if size == 1 else ADDED) * elements
     total = ceiling(work.whole, clusters) * whole + PAIRED * (tile.cluster > 1)
     return float(total + ceiling(work.rest * work.splits, clusters) * part)
 
@@ -213,11 +215,12 @@ def source_of(tile: Tile, dtype: torch.dtype) -> str:
     """Return the CUDA C text of the kernel for *tile*."""
     name = "f16" if dtype == torch.float16 else "bf16"
     own, loader = REGISTERS[tile.members]
+    width = tile.width(dtype.itemsize)
     constants = {
         "ITEM": dtype.itemsize,
         "MEMBERS": tile.members,
         "COLUMNS": tile.columns,
-        "WIDTH": tile.width,
+        "WIDTH": width,
         "CLUSTER": tile.cluster,
         "STAGES": tile.stages,
         "GROUP": GROUP // tile.cluster,
@@ -226,9 +229,9 @@ def source_of(tile: Tile, dtype: torch.dtype) -> str:
         "ROUND": f'"cvt.rn.{name}x2.f32 %0, %1, %2;"',
     }
     text = "".join(f"#define {key} {value}\n" for key, value in constants.items())
-    text += multiply_source("multiply", tile.width, dtype)
-    if tile.columns > tile.width:
-        text += multiply_source("multiply_rest", tile.columns - tile.width, dtype)
+    text += multiply_source("multiply", width, dtype)
+    rest = max(EIGHT, tile.columns - width)  # named in the text also where it is not called
+    text += multiply_source("multiply_rest", rest, dtype)
     return text + read_source("matmul_hopper.cu")
 
 

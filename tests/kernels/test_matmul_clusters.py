@@ -40,7 +40,8 @@ def test_the_tiles_that_are_tried_fit_shared_memory(m: int, n: int, k: int, size
     assert 1 <= len(tried) <= clusters.TRIED + len(clusters.LARGE[size])
     for tile in tried:
         assert tile.shared <= MOST_SHARED and tile.stages >= 3
-        assert tile.width % 64 == 0 or tile.width == tile.columns
+        width = tile.width(size)
+        assert width == tile.columns or width % (64 if size == 2 else 8) == 0
 
 
 def test_a_run_file_names_the_tile() -> None:
