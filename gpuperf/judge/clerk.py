@@ -18,10 +18,10 @@ from gpuperf.judge import tree
 from gpuperf.judge.device_trial import result_bytes
 from gpuperf.judge.ending import failed, fault_of_task, placed, sha256_of
 from gpuperf.judge.evidence import CaseEvidence, Counted, Hardware, Restrictions
-from gpuperf.judge.plan import most_audits, slot_count
+from gpuperf.judge.plan import LARGEST_SPREAD, most_audits, slot_count
 from gpuperf.judge.protocol import Build, Import, Imported, Load, Loaded, Share, Shared
 from gpuperf.judge.roofs import roofs_of
-from gpuperf.judge.seat import LARGEST_SPREAD, RESULTS, SLOTS, START_S, WEIGHTS, Ended, Seat, ask
+from gpuperf.judge.seat import RESULTS, SLOTS, START_S, WEIGHTS, Ended, Seat, ask
 from gpuperf.judge.settings import Settings
 from gpuperf.judge.shared_files import SharedFiles
 from gpuperf.judge.starting import Seated, Starter, in_memory_folder, temporary
@@ -390,5 +390,6 @@ class Clerk:
                 self._seed,
                 shared.others if number else shared.results,
                 self._results_bytes(),
+                loaded.views,
             )
         )

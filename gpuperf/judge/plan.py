@@ -25,6 +25,7 @@ GPU_SLOT_BYTES, MOST_GPU_SLOTS = 4 << 30, 48
 GPU_MANY_ROUNDS = 16, 4  # as MANY_ROUNDS; times vary less there
 WATCHED_ROUNDS, RECORDED_ROUNDS = 4, 3
 SEEDS = 2**62
+LARGEST_SPREAD = 4  # bytes of a result's extent over those of its elements
 
 
 @dataclass(frozen=True)
@@ -68,13 +69,16 @@ def most_calls(slots: int) -> int:
 @dataclass
 class Plan:
     """The rounds of one process, drawn from a secret. `call_s` is the time of one call, once the
-    reference has shown it; with *gpu*, rounds are watched and recorded."""
+    reference has shown it; with *gpu*, rounds are watched and recorded. *twins* are `far` or `near`
+    if contents may differ from others in one element, `far` from the task's values or one of them.
+    """
 
     secret: int
     slots: int
     kinds: tuple[str, ...]
     call_s: float | None = None
     gpu: bool = False
+    twins: str = ""
     _random: random.Random = field(init=False)
     _earlier: list[Contents] = field(default_factory=list)
 
@@ -131,14 +135,15 @@ class Plan:
         """Draw contents for *slot*: mostly fresh ones, some like others, some seen elsewhere."""
         draw = self._random
         chance = draw.random()
-        plain = [c for c in present if c.twin is None]
-        if chance < TWINS and plain and "offset" in self.kinds:
+        far = self.twins == "far"
+        plain = [c for c in present if c.twin is None and (far or c.kind == self.kinds[0])]
+        if chance < TWINS and plain and self.twins:
             other = draw.choice(plain)
-            return Contents(slot, draw.randrange(SEEDS), "twin", (other.seed, other.kind))
+            return Contents(slot, draw.randrange(SEEDS), "twin", (other.seed, other.kind), far)
         elsewhere = [c for c in self._earlier if c.slot != slot]
         if chance > 1 - COPIES and elsewhere:
             other = draw.choice(elsewhere)
-            return Contents(slot, other.seed, other.kind, other.twin)
+            return Contents(slot, other.seed, other.kind, other.twin, other.far)
         nominal = draw.random() < 0.5 or len(self.kinds) == 1
         kind = self.kinds[0] if nominal else draw.choice(self.kinds[1:])
         return Contents(slot, draw.randrange(SEEDS), kind)

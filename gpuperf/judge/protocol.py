@@ -47,13 +47,15 @@ class Layout(msgspec.Struct, frozen=True):
 class Contents(msgspec.Struct, frozen=True):
     """The contents of a slot: the seed and the kind of its values.
 
-    With *twin*, they are those of the contents `twin` but for one element.
+    With *twin*, they are those of the contents `twin` but for one element, which is *far* from the
+    values that the task draws, or one of them.
     """
 
     slot: int
     seed: int
     kind: str
     twin: tuple[int, str] | None = None
+    far: bool = True
 
 
 class Load(msgspec.Struct, tag="load", frozen=True):
@@ -69,7 +71,8 @@ class Loaded(msgspec.Struct, tag="loaded", frozen=True):
     """The task as loaded: layouts of inputs, weights and results, the kinds of its values, whether
     the reference returns memory of its inputs, and the device with its fingerprint. `needed` are
     the bytes of a call's inputs that are not zero, and `probe_s` the seconds in which a device
-    without other work reads a known number of bytes."""
+    without other work reads a known number of bytes. With `views`, seats copy the results of each
+    call to dense memory. `twins` are those that `Plan` may draw."""
 
     inputs: Layout
     state: Layout
@@ -84,6 +87,8 @@ class Loaded(msgspec.Struct, tag="loaded", frozen=True):
     needed: float = 0.0
     probe_s: float = 0.0
     cost_is_derived: bool = False
+    views: bool = False
+    twins: str = ""
 
 
 class Share(msgspec.Struct, tag="share", frozen=True):
@@ -192,7 +197,8 @@ class Imported(msgspec.Struct, tag="imported", frozen=True):
 
 
 class Build(msgspec.Struct, tag="build", frozen=True):
-    """Request to a seat to build the call on the slots of a file."""
+    """Request to a seat to build the call on the slots of a file; with *views*, each call ends with
+    a copy of results that are no dense tensors."""
 
     inputs: Layout
     state: Layout
@@ -203,6 +209,7 @@ class Build(msgspec.Struct, tag="build", frozen=True):
     seed: int
     results: str = ""
     results_bytes: int = 0
+    views: bool = False
 
 
 class Window(msgspec.Struct, tag="window", frozen=True):

@@ -13,6 +13,7 @@ from typing import Any
 from gpuperf.errors import CannotMeasure
 from gpuperf.judge import tree
 from gpuperf.judge.evidence import Failure, IdleTime
+from gpuperf.judge.plan import LARGEST_SPREAD
 from gpuperf.judge.protocol import ITEM_BYTES, Done, Place, Refused, TensorSpec, Window
 from gpuperf.judge.task import Side
 from gpuperf.run.connection import LocalConnection
@@ -28,7 +29,6 @@ SLOTS, WEIGHTS, RESULTS = (
 )  # the files that are shared, in the folder of a seat
 SHARED = (f"/{SLOTS}", f"/{WEIGHTS}")
 SETTLE_S = 0.1
-LARGEST_SPREAD = 4  # bytes of a result's extent over those of its elements
 
 
 class Ended(Exception):

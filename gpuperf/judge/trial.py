@@ -114,8 +114,8 @@ class Trial:
         return self._gpu.added_to(self.bench.hardware, ("submission", "reference"))
 
     def _run(self) -> None:
-        gpu = self._gpu is not None
-        plan = Plan(self.secret, self.bench.slots, self.bench.loaded.kinds, gpu=gpu)
+        gpu, loaded = self._gpu is not None, self.bench.loaded
+        plan = Plan(self.secret, self.bench.slots, loaded.kinds, gpu=gpu, twins=loaded.twins)
         for each in plan.warm_rounds():
             self._round(each)
         self._look()

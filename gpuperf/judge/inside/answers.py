@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -29,8 +30,8 @@ from gpuperf.judge.inside.comparison import (
 from gpuperf.judge.inside.contents import copies_of, inputs_of
 from gpuperf.judge.inside.device_memory import CannotShare, allocate
 from gpuperf.judge.inside.draws import NOMINAL
-from gpuperf.judge.inside.examine import BY_NOMINAL, kinds_of, unfair_ways
-from gpuperf.judge.inside.first_calls import first_calls, rounds_to_tf32, same_bits
+from gpuperf.judge.inside.examine import BY_NOMINAL, kinds_of, twins_of, unfair_ways
+from gpuperf.judge.inside.first_calls import FirstCalls, first_calls, rounds_to_tf32, same_bits
 from gpuperf.judge.inside.layout import Slots, lay_out, map_file, put_together, view_of
 from gpuperf.judge.inside.problem import Problem, load_problem
 from gpuperf.judge.inside.serving import serve
@@ -140,7 +141,7 @@ class Answers:
         self._changeable = first.changed
         tf32 = self._device.type == "cuda" and rounds_to_tf32(first.operations)
         self._problem = problem = replace(
-            problem, pure=not first.changed, tf32=tf32, terms=first.terms
+            problem, pure=not first.changed, tf32=tf32, terms=first.terms, coarsest=first.coarsest
         )
         result = sum(spec.bytes for spec in first.results)
         room = self._take(self._seats_bytes(result))
@@ -154,11 +155,6 @@ class Answers:
         if unfair and crowded and unfair[0].kind not in BY_NOMINAL:
             raise torch.OutOfMemoryError(UNKNOWN.format(unfair[0].text, ", ".join(crowded)))
         self._results = first.results
-        notes: tuple[str, ...] = ()
-        if not (first.wide or problem.compare or problem.check):
-            notes += (NARROW,)
-        if crowded:
-            notes += (CROWDED.format(", ".join(crowded)),)
         state, init = lay_out(dict(problem.state)), lay_out(list(problem.init))
         if init.tensors:
             raise CannotMeasure("an argument of the constructor is a tensor")
@@ -170,12 +166,14 @@ class Answers:
             kinds,
             unfair,
             problem.cost or first.cost,
-            notes,
+            tuple(_notes(problem, first, crowded)),
             first.aliases,
             Opened(*fingerprint_of(device, Meter())),
             first.nonzero_bytes,
             min(self._probe() for _ in range(PROBES)),
             problem.cost is None,
+            first.views,
+            twins_of(problem, kinds, request.seed),
         )
 
     def _seats_bytes(self, result: int) -> int:
@@ -371,7 +369,17 @@ UNKNOWN = (
     "{} do not fit in memory"
 )
 CROWDED = "values of the kinds {} are not judged, as their answers do not fit in memory"
+VIEWS = "the reference returns views: each call of every side ends with a copy to dense memory"
 NARROW = "answers are in the reference's own dtype: it does not run in float64"
+
+
+def _notes(problem: Problem, first: FirstCalls, crowded: Sequence[str]) -> Iterator[str]:
+    if not (first.wide or problem.compare or problem.check):
+        yield NARROW
+    if crowded:
+        yield CROWDED.format(", ".join(crowded))
+    if first.views:
+        yield VIEWS
 
 
 def _absolute(outputs: list[torch.Tensor], exact: list[torch.Tensor]) -> float | None:

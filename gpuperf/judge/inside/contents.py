@@ -19,7 +19,7 @@ def inputs_of(problem: Problem, contents: Contents) -> tuple[Any, list[torch.Ten
     if contents.twin is not None:
         seed, kind = contents.twin
         skeleton, tensors = _made(problem, seed, kind)
-        change_one(tensors, contents.seed)
+        change_one(tensors, contents.seed, far=contents.far)
         return skeleton, tensors
     return _made(problem, contents.seed, contents.kind)
 

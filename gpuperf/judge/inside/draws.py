@@ -13,6 +13,7 @@ import torch
 from gpuperf.measure.pieces import parts
 
 NOMINAL = "nominal"
+INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
 
 def seed_all(seed: int) -> None:
@@ -62,21 +63,81 @@ CHANGES: dict[str, Callable[[torch.Tensor, torch.Generator], None]] = {
 
 
 def change(tensors: Sequence[torch.Tensor], kind: str, seed: int) -> None:
-    """Change floating-point *tensors* in place to values of *kind*."""
+    """Change floating-point *tensors* in place to values of *kind*.
+
+    Zeros stay, and so does symmetry: a submission may rely on triangular and symmetric matrices.
+    """
     if kind == NOMINAL:
         return
     generator = torch.Generator().manual_seed(seed)
     for tensor in tensors:
-        if tensor.is_floating_point() and tensor.numel() and tensor.element_size() > 1:
+        if _is_changeable(tensor):
+            zeros, symmetric = tensor == 0, is_symmetric(tensor)
             CHANGES[kind](tensor, generator)
+            if symmetric:
+                tensor.copy_(tensor.tril() + tensor.tril(-1).mT)
+            tensor.masked_fill_(zeros, 0)
 
 
-def change_one(tensors: Sequence[torch.Tensor], seed: int) -> None:
-    """Change one element of each floating-point tensor to another value of the same tensor, plus
-    three: content that is recognised by a few elements is then recognised wrongly."""
+def _is_changeable(tensor: torch.Tensor) -> bool:
+    return bool(tensor.is_floating_point() and tensor.numel() and tensor.element_size() > 1)
+
+
+def is_symmetric(tensor: torch.Tensor) -> bool:
+    """Return whether *tensor* holds square matrices that are equal to their transposes."""
+    square = tensor.dim() > 1 and tensor.shape[-1] == tensor.shape[-2] > 1
+    return square and bool(torch.equal(tensor, tensor.mT))
+
+
+def change_one(tensors: Sequence[torch.Tensor], seed: int, far: bool = True) -> None:
+    """Change one element of each tensor of floats, or exchange two of the only tensor of integers:
+    content that is recognised by a few elements is then recognised wrongly.
+
+    A float becomes the least or the largest of its tensor, or with *far* grows by three and three
+    times their mean size. Zeros stay, and so does symmetry. Ascending integers stay, as offsets
+    ascend, and so do several tensors of integers, whose values may belong together.
+    """
     generator = torch.Generator().manual_seed(seed)
     for tensor in tensors:
-        if tensor.is_floating_point() and tensor.numel() and tensor.element_size() > 1:
-            index = int(torch.randint(tensor.numel(), (1,), generator=generator).item())
-            place = [int(i) for i in torch.unravel_index(torch.tensor(index), tensor.shape)]
-            tensor[tuple(place)] += 3.0 * (1.0 + tensor.abs().mean(dtype=torch.float64).item())
+        if _is_changeable(tensor):
+            _change_float(tensor, generator, far)
+    integers = [t for t in tensors if t.dtype in INTEGERS and t.numel() > 1]
+    if len(integers) == 1:
+        _exchange(integers[0], generator)
+
+
+def _drawn(count: int, generator: torch.Generator) -> int:
+    return int(torch.randint(count, (1,), generator=generator).item())
+
+
+def _change_float(tensor: torch.Tensor, generator: torch.Generator, far: bool) -> None:
+    index = _drawn(tensor.numel(), generator)
+    flat = tensor.flatten()
+    if flat[index] == 0:
+        places = flat.nonzero()
+        if not len(places):
+            return
+        index = int(places[_drawn(len(places), generator)].item())
+    symmetric = is_symmetric(tensor)
+    place = tuple(int(i) for i in torch.unravel_index(torch.tensor(index), tensor.shape))
+    if far:
+        tensor[place] += 3.0 * (1.0 + tensor.abs().mean(dtype=torch.float64).item())
+    else:
+        ends = torch.stack((flat.min(), flat.max()))
+        tensor[place] = ends[(ends - flat[index]).abs().argmax()]
+    if symmetric:
+        tensor[(*place[:-2], place[-1], place[-2])] = tensor[place]
+
+
+def _exchange(tensor: torch.Tensor, generator: torch.Generator) -> None:
+    flat = tensor.flatten().to(torch.int64)
+    if bool((flat[1:] >= flat[:-1]).all()):
+        return
+    one = _drawn(len(flat), generator)
+    others = (flat != flat[one]).nonzero()
+    other = int(others[_drawn(len(others), generator)].item())
+    first, second = (
+        tuple(int(i) for i in torch.unravel_index(torch.tensor(index), tensor.shape))
+        for index in (one, other)
+    )
+    tensor[first], tensor[second] = tensor[second].clone(), tensor[first].clone()

@@ -14,7 +14,14 @@ from typing import Any
 import torch
 
 from gpuperf.judge.evidence import Unfair
-from gpuperf.judge.inside.comparison import accepts, answer_of, is_sound, overflows, own_of
+from gpuperf.judge.inside.comparison import (
+    accepts,
+    answer_of,
+    is_inexact,
+    is_sound,
+    overflows,
+    own_of,
+)
 from gpuperf.judge.inside.contents import copies_of, inputs_of
 from gpuperf.judge.inside.draws import CHANGES, NOMINAL
 from gpuperf.judge.inside.layout import put_together
@@ -23,6 +30,7 @@ from gpuperf.judge.protocol import Contents
 from gpuperf.measure.checks import differ_much
 from gpuperf.measure.error_origin import is_no_memory
 
+OWN_CONSTANT = "the reference's output is constant for the values that the task draws"
 BY_NOMINAL = ("random", "overflow")  # what nominal values show, whatever others do
 CONSTANT, TRIVIAL = "constant", ("zeros", "the mean", "an input")  # results without computation
 SEEDS = (101, 202)  # added to the seed of the examination
@@ -48,13 +56,29 @@ def kinds_of(problem: Problem, seed: int) -> tuple[tuple[str, ...], tuple[str, .
     return tuple(kinds), tuple(crowded)
 
 
-def _allows_draws(problem: Problem, seed: int, kind: str) -> bool:
+def twins_of(problem: Problem, kinds: Sequence[str], seed: int) -> str:
+    """Return which contents may differ from others in one element: `far` with an element of any
+    value, `near` with one of the task's values, or none.
+
+    Other values than the task draws are allowed where a shift of all is.
+    """
+    if "offset" in kinds:
+        return "far"
+    try:
+        return "near" if _allows_draws(problem, seed, "twin", (seed, kinds[0])) else ""
+    except Exception:  # they are no valid inputs, or do not fit in memory
+        return ""
+
+
+def _allows_draws(
+    problem: Problem, seed: int, kind: str, twin: tuple[int, str] | None = None
+) -> bool:
     """Return whether the reference computes something exact for several draws of *kind*."""
     ends = time.monotonic() + DRAWING_S
     for draw in range(DRAWS):
         if draw >= LEAST_DRAWS and time.monotonic() > ends:
             break
-        if not _allows(problem, Contents(0, seed + draw, kind)):
+        if not _allows(problem, Contents(0, seed + draw, kind, twin, far=False)):
             return False
     return True
 
@@ -63,7 +87,8 @@ def _allows(problem: Problem, contents: Contents) -> bool:
     """Return whether the reference computes something exact for *contents*, which also shows
     whether all that a check of them needs fits in memory."""
     skeleton, tensors = inputs_of(problem, contents)
-    if not any(t.is_floating_point() and t.element_size() > 1 for t in tensors):
+    floats = any(t.is_floating_point() and t.element_size() > 1 for t in tensors)
+    if not (floats or contents.twin):
         return False
     answer = answer_of(problem, put_together(skeleton, tensors), harsh=True)
     refused = answer.wide and answer.moved is None  # by the reference, near these values
@@ -83,6 +108,9 @@ def unfair_ways(problem: Problem, kinds: Sequence[str], seed: int) -> Iterator[U
                 yield Unfair(
                     "overflow", "the reference is infinite or NaN where it is not in float64"
                 )
+                return
+            if trial.is_constant():
+                yield Unfair("constant", OWN_CONSTANT)
                 return
             left = [CONSTANT, *range(len(trial.tensors)), *TRIVIAL]
         left = [way for way in left if trial.has(way)]
@@ -132,6 +160,12 @@ class _Trial:
     def is_random(self) -> bool:
         """Return whether the reference disagrees with itself."""
         return differ_much(self.answer.own, self._own(self.tensors))
+
+    def is_constant(self) -> bool:
+        """Return whether both draws have one result, bit for bit, of floating-point numbers."""
+        pairs = list(zip(self.answer.own, self.other, strict=True))
+        floats = all(is_inexact(a) and a.numel() > 1 for a, _ in pairs)
+        return floats and all(a.shape == b.shape and torch.equal(a, b) for a, b in pairs)
 
     def ignores(self, index: int) -> bool:
         """Return whether the answer is still right with another draw of one input."""

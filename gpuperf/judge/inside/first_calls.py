@@ -17,10 +17,11 @@ from gpuperf.judge.inside.contents import copies_of, inputs_of
 from gpuperf.judge.inside.draws import CHANGES, NOMINAL
 from gpuperf.judge.inside.layout import put_together, spec_of
 from gpuperf.judge.inside.problem import Problem
+from gpuperf.judge.plan import LARGEST_SPREAD
 from gpuperf.judge.protocol import ITEM_BYTES, Contents, TensorSpec
 from gpuperf.measure.checks import dtype_name
 from gpuperf.measure.result_shape import tensors_of
-from gpuperf.measure.result_tensors import share_memory
+from gpuperf.measure.result_tensors import BITS, overlaps_itself, share_memory
 from gpuperf.model.cost import Bytes, Cost, Flops
 
 
@@ -28,8 +29,9 @@ from gpuperf.model.cost import Bytes, Cost, Flops
 class FirstCalls:
     """What calls of the reference show: its results, the numbers of the inputs that it changed,
     whether it runs in float64 too, whether a result shares memory with an input, its FLOPs by
-    operator, the bytes of the inputs' elements that are not zero, its cost, and the products that
-    an element of one operator's result adds, at most."""
+    operator, the bytes of the inputs' elements that are not zero, its cost, the products that an
+    element of one operator's result adds, at most, the dtype of the coarsest floating-point result
+    of an operator, and whether a result is a view that is no dense tensor."""
 
     results: tuple[TensorSpec, ...]
     changed: frozenset[int]
@@ -39,6 +41,8 @@ class FirstCalls:
     nonzero_bytes: float
     cost: Cost
     terms: int
+    coarsest: torch.dtype | None = None
+    views: bool = False
 
 
 def first_calls(problem: Problem, seed: int) -> FirstCalls:
@@ -53,6 +57,7 @@ def first_calls(problem: Problem, seed: int) -> FirstCalls:
     returned = tensors_of(problem.call(*put_together(given, used)))
     changed = _changed(used, tensors)
     aliases = any(share_memory(a, b) for a in returned for b in used)
+    views = any(map(_is_view, returned))
     del used, returned
     for other in others if any(t.is_floating_point() for t in tensors) else ():
         try:
@@ -70,8 +75,28 @@ def first_calls(problem: Problem, seed: int) -> FirstCalls:
         if spec.dtype not in ITEM_BYTES:
             raise CannotMeasure(f"it returns a tensor of {spec.dtype}, which the judge cannot copy")
     cost = _cost(problem, tensors, counted.flops, results)
-    flops, terms = counted.flops, counted.terms
-    return FirstCalls(results, changed, answer.wide, aliases, flops, nonzero, cost, terms)
+    return FirstCalls(
+        results,
+        changed,
+        answer.wide,
+        aliases,
+        counted.flops,
+        nonzero,
+        cost,
+        counted.terms,
+        counted.coarsest,
+        views,
+    )
+
+
+def _is_view(tensor: torch.Tensor) -> bool:
+    """Return whether *tensor* is conjugated or negated when it is read, or has elements at one
+    address or far apart."""
+    if tensor.is_conj() or tensor.is_neg() or overlaps_itself(tensor):
+        return True
+    axes = zip(tensor.stride(), tensor.shape, strict=True)
+    extent = 1 + sum(stride * (size - 1) for stride, size in axes)
+    return bool(extent > LARGEST_SPREAD * max(tensor.numel(), 64 // tensor.element_size()))
 
 
 def _changed_by(problem: Problem, contents: Contents) -> frozenset[int]:
@@ -95,19 +120,23 @@ def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 def _nonzero_bytes(tensor: torch.Tensor) -> float:
     """Return the bytes of the elements of *tensor* that are not zero, which a call must read."""
-    if tensor.element_size() == 1:  # torch does not count those of fp8
-        tensor = tensor.view(torch.uint8)
+    # torch does not count those of fp8 and of all unsigned integers
+    unsigned = (torch.uint16, torch.uint32, torch.uint64)
+    if tensor.element_size() == 1 or tensor.dtype in unsigned:
+        tensor = tensor.contiguous().view(BITS[tensor.element_size()])
     return float(int(torch.count_nonzero(tensor).item()) * int(tensor.element_size()))
 
 
 class Operations(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped there
     """Counts FLOPs by operator (`flops`), by torch's formulas, which know products and convolutions
-    alone; `terms` are the most products that an element of one operator's first result adds."""
+    alone; `terms` are the most products that an element of one operator's first result adds, and
+    `coarsest` is the dtype of the coarsest floating-point result."""
 
     def __init__(self) -> None:
         super().__init__()
         self.flops: dict[Any, int] = {}
         self.terms = 0
+        self.coarsest: torch.dtype | None = None
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         named = kwargs or {}
@@ -115,8 +144,8 @@ class Operations(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped t
         if formula is None:
             with self:
                 parts = func.decompose(*args, **named)
-            return func(*args, **named) if parts is NotImplemented else parts
-        result = func(*args, **named)
+            return self._seen(func(*args, **named)) if parts is NotImplemented else parts
+        result = self._seen(func(*args, **named))
         count, elements = (
             int(formula(*args, **named, out_val=result)),
             tensors_of(result)[0].numel(),
@@ -124,6 +153,17 @@ class Operations(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped t
         self.flops[func._overloadpacket] = self.flops.get(func._overloadpacket, 0) + count
         self.terms = max(self.terms, count // (2 * max(1, elements)))
         return result
+
+    def _seen(self, result: Any) -> Any:
+        """Return *result*, whose dtype is noted."""
+        for item in result if isinstance(result, list | tuple) else (result,):
+            if isinstance(item, torch.Tensor) and item.is_floating_point():
+                self.coarsest = max(self.coarsest or item.dtype, item.dtype, key=_spacing)
+        return result
+
+
+def _spacing(dtype: torch.dtype) -> float:
+    return float(torch.finfo(dtype).eps)
 
 
 def operations_of(problem: Problem, tensors: list[torch.Tensor], skeleton: Any) -> Operations:

@@ -44,6 +44,8 @@ from gpuperf.measure.result_tensors import overlaps_itself
 # Bound before a submission is imported, which may replace the names.
 _clock, _len, _type, _isinstance = time.perf_counter, len, type, isinstance
 _Tensor, _address = torch.Tensor, torch.Tensor.data_ptr
+_contiguous = torch.Tensor.contiguous
+_without_conjugate, _without_sign = torch.Tensor.resolve_conj, torch.Tensor.resolve_neg
 _watched, _replaced = watched_functions, replaced_functions
 
 FORGED = "the noted times of its calls"
@@ -109,6 +111,8 @@ class Seat:
             bind(put_together(request.inputs.skeleton, slots.tensors(slot)))
             for slot in range(request.count)
         ]
+        if request.views:
+            self._calls = [_copying(call) for call in self._calls]
         return Ready()
 
     def _window(self, request: Window) -> Done:
@@ -146,6 +150,23 @@ class Seat:
         if _isinstance(result, list | tuple) and result:
             return tuple(_place(item, self._gpu) for item in result)
         return (_place(result, self._gpu),)
+
+
+def _copying(call: Callable[[], Any]) -> Callable[[], Any]:
+    """Return *call* with its results in dense memory, also those that are views."""
+
+    def copied(result: Any) -> Any:
+        if _type(result) is not _Tensor or result.layout != torch.strided:
+            return result
+        return _contiguous(_without_sign(_without_conjugate(result)))
+
+    def run() -> Any:
+        result = call()
+        if _isinstance(result, list | tuple):
+            return [copied(item) for item in result]
+        return copied(result)
+
+    return run
 
 
 def _place(tensor: Any, gpu: DeviceSide | None) -> Place:
