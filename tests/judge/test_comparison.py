@@ -11,17 +11,15 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from gpuperf.judge.evidence import Audit
 from gpuperf.judge.inside import answers
 from gpuperf.judge.inside.answers import Answers
 from gpuperf.judge.inside.comparison import (
     _moved,
+    accepts,
     allowed_of,
     answer_of,
     compare,
     is_excused,
-    is_sound,
-    overflows,
     own_tolerance,
 )
 from gpuperf.judge.inside.contents import inputs_of
@@ -320,91 +318,6 @@ def test_what_overflows_excuses_nothing_else(scale: float) -> None:
     assert refused(scanned(given[0], 8))
 
 
-def audit_of(
-    problem: Problem,
-    contents: Contents,
-    result: torch.Tensor,
-    monkeypatch: pytest.MonkeyPatch,
-    earlier: list[Contents] | None = None,
-) -> Audit:
-    """Audit *result* for *contents*, of a slot that had *earlier* ones."""
-    worker = Answers()
-    worker._problem, worker._memory, worker._held = problem, torch.empty(0), {0: contents}
-    worker._earlier = {0: earlier or []}
-    monkeypatch.setattr(Answers, "_changed", lambda self, slot, tensors, side: "")
-    monkeypatch.setattr(answers, "view_of", lambda *_: result)
-    return worker._audit(0, (None,), 0)  # type: ignore[arg-type]
-
-
-def product(x: torch.Tensor) -> torch.Tensor:
-    """Return products of 25 numbers each, which in fp32 are infinite and in fp64 are not."""
-    return (x.reshape(-1, 25) + 1e3).prod(1)
-
-
-def test_the_references_own_result_is_right_where_it_overflows_and_no_replay(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    problem = Problem(make, product, lambda x: product(x.double()))
-    earlier = [Contents(0, 7, "scale"), Contents(0, 8, "scale")]
-    own = product(make(1)[0])
-    assert own.isinf().all()
-    audit = audit_of(problem, Contents(0, 1, "scale"), own, monkeypatch, earlier)
-    assert not (audit.reason or audit.undecided or audit.replayed)
-    other = audit_of(problem, Contents(0, 1, "scale"), own.fill_(torch.nan), monkeypatch, earlier)
-    assert other.undecided and not other.replayed
-
-
-def test_a_mean_of_other_inputs_is_a_replay(monkeypatch: pytest.MonkeyPatch) -> None:
-    def mean(x: torch.Tensor) -> torch.Tensor:
-        return x.mean().expand(32).clone()
-
-    problem = Problem(make, mean, lambda x: mean(x.double()))
-    earlier = [Contents(0, 7, "nominal"), Contents(0, 8, "nominal")]
-    audit = audit_of(problem, Contents(0, 1, "nominal"), mean(make(7)[0]), monkeypatch, earlier)
-    assert audit.replayed
-
-
-def test_complex_results_are_replayed_and_overflow_as_real_ones_do(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    problem = Problem(make, torch.fft.fft, lambda x: torch.fft.fft(x.double()))
-    earlier = [Contents(0, 7, "nominal"), Contents(0, 8, "nominal")]
-    other = torch.fft.fft(make(7)[0])
-    assert audit_of(problem, Contents(0, 1, "nominal"), other, monkeypatch, earlier).replayed
-
-    def raised(x: torch.Tensor) -> torch.Tensor:
-        return torch.exp(torch.complex(60 * x, x))
-
-    large = Problem(make, raised, lambda x: raised(x.double()))
-    (x,) = make(1)
-    answer = answer_of(large, [x], harsh=True)
-    assert overflows(answer) and not is_sound(answer)
-    right = torch.polar(torch.exp(60 * x), x)
-    assert is_excused(large, [x], [right], answer)
-    assert not is_excused(large, [x], [torch.where(right.isfinite(), right * 1.1, right)], answer)
-
-
-@pytest.mark.parametrize(
-    ("answered", "replayed"), [(7, True), (None, False)], ids=["of earlier contents", "zeros"]
-)
-def test_a_replay_is_known_by_a_result_that_tells_its_inputs(
-    answered: int | None, replayed: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Zeros answer earlier contents of which no element is above the threshold."""
-
-    def above(x: torch.Tensor) -> torch.Tensor:
-        return torch.relu(x) if x.abs().max() > 1e-3 else x * 0
-
-    def mostly(seed: int) -> list[torch.Tensor]:
-        return [make(seed)[0] * (1 if seed < 8 else 1e-6)]
-
-    problem = Problem(mostly, above, lambda x: above(x.double()))
-    result = above(mostly(answered)[0]) if answered else torch.zeros(COUNT)
-    earlier = [Contents(0, 7, "nominal"), Contents(0, 8, "nominal")]
-    audit = audit_of(problem, Contents(0, 1, "nominal"), result, monkeypatch, earlier)
-    assert audit.reason and audit.replayed is replayed
-
-
 def test_complex_results_may_be_rounded() -> None:
     problem = Problem(make, torch.fft.fft, lambda x: torch.fft.fft(x.double()))
     (x,) = make(1)
@@ -452,3 +365,71 @@ def test_the_own_comparison_of_a_task_excuses_for_itself() -> None:
     problem = Problem(lambda seed: given, lambda x: x * 1e30, compare=compared)
     answer = answer_of(problem, given, harsh=True)
     assert not is_excused(problem, given, [given[0]], answer)
+
+
+def test_sums_in_float64_may_be_added_in_another_order() -> None:
+    (x,) = (torch.randn(4, 4096, dtype=torch.float64) for _ in range(1))
+    problem = Problem(lambda seed: [x], lambda x: x.cumsum(1), lambda x: x.double().cumsum(1))
+    blocks = x.view(4, 64, 64).cumsum(2)
+    blocks[:, 1:] += blocks[:, :-1, -1].cumsum(1)[:, :, None]
+    answer = answer_of(problem, [x])
+    compare(problem, [x], [blocks.view(4, 4096)], answer)
+    with pytest.raises(WrongResult):
+        compare(problem, [x], [x.float().cumsum(1).double()], answer)
+
+
+@pytest.mark.parametrize("function", [torch.conj, lambda x: x.conj().imag])
+def test_results_that_torch_changes_when_they_are_read_are_compared_as_read(
+    function: Callable[[torch.Tensor], torch.Tensor],
+) -> None:
+    def call(x: torch.Tensor) -> torch.Tensor:
+        return function(torch.fft.fft(x))
+
+    problem = Problem(make, call, lambda x: call(x.double()))
+    assert first_calls(problem, 1).views
+    (x,) = make(1)
+    answer = answer_of(problem, [x])
+    assert not any(t.is_conj() or t.is_neg() for t in (*answer.own, *answer.exact))
+    compare(problem, [x], [call(x).resolve_conj().resolve_neg()], answer)
+
+
+def test_roundings_to_fp16_within_a_reference_are_granted() -> None:
+    def call(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return (a.half() @ b.half()).float()
+
+    def drawn(seed: int) -> list[torch.Tensor]:
+        torch.manual_seed(seed)
+        return [torch.randn(32, 256), torch.randn(256, 32)]
+
+    problem = Problem(drawn, call, lambda a, b: call(a.double(), b.double()))
+    first = first_calls(problem, 1)
+    assert first.coarsest == torch.float16 and not first.wide
+    given = drawn(1)
+    right = call(*given)
+    right += right.half().abs() * 2.0**-11  # half of the spacing of fp16
+    answer = answer_of(problem, given)
+    for coarsest, accepted in ((first.coarsest, True), (torch.float32, False)):
+        known = replace(problem, coarsest=coarsest)
+        assert accepts(known, given, [right], answer) is accepted
+    assert not accepts(replace(problem, coarsest=torch.float16), given, [right * 1.1], answer)
+
+
+def test_columns_within_the_tolerance_of_others_must_be_computed() -> None:
+    torch.manual_seed(1)
+    weights = (torch.randn(64, 128) * torch.tensor([1.0, 0.003]).repeat(64)).bfloat16()
+
+    def drawn(seed: int) -> list[torch.Tensor]:
+        torch.manual_seed(seed)
+        return [torch.randn(32, 64).bfloat16()]
+
+    def exact(x: torch.Tensor) -> torch.Tensor:
+        return x.double() @ weights.double()
+
+    problem = Problem(drawn, lambda x: x @ weights, exact)
+    given = drawn(1)
+    answer = answer_of(problem, given)
+    right = (given[0].float() @ weights.float()).bfloat16()
+    compare(problem, given, [right], answer)
+    right[:, 1::2] = 0
+    with pytest.raises(WrongResult, match="of the size of column 1 alone"):
+        compare(problem, given, [right], answer)

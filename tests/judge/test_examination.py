@@ -78,6 +78,39 @@ def test_a_task_that_overflows_for_its_own_values_is_unfair() -> None:
     assert [each.kind for each in unfair_ways(problem, ("nominal",), 1)] == ["overflow"]
 
 
+def test_a_task_whose_result_is_constant_for_its_own_values_is_unfair() -> None:
+    """It is not constant for larger values, but half of the calls have the task's own."""
+
+    def above(x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(x - 50)
+
+    problem = Problem(make, above, lambda x: above(x.double()))
+    (found,) = unfair_ways(problem, kinds_of(problem, 1)[0], 1)
+    assert found.kind == "constant" and "the values that the task draws" in found.text
+
+
+@pytest.mark.parametrize(
+    ("function", "views"),
+    [
+        (lambda x: x * 2, False),
+        (lambda x: (x * 2).view(30, 20).t(), False),
+        (lambda x: x.mean().expand(COUNT), True),
+        (lambda x: x.view(20, 30).cumsum(1)[:, -1], True),
+        (lambda x: (x * 2, (x * 3).view(20, 30).diagonal()), True),
+    ],
+)
+def test_views_that_are_no_dense_tensors_are_known(
+    function: Callable[[torch.Tensor], object], views: bool
+) -> None:
+    assert first_calls(Problem(make, function), 1).views is views
+
+
+def test_unsigned_inputs_are_counted() -> None:
+    given = [torch.arange(5).to(torch.uint16), torch.ones(3)]
+    problem = Problem(lambda seed: given, lambda i, x: x * i.sum())
+    assert first_calls(problem, 1).nonzero_bytes == 2 * 4 + 4 * 3
+
+
 def test_results_that_no_seat_can_give_are_refused() -> None:
     problem = Problem(make, lambda x: x.to(torch.uint16))
     with pytest.raises(CannotMeasure, match="returns a tensor of uint16"):

@@ -174,7 +174,7 @@ def _exact_of(
         return [], None
     # Nothing is computed by it again before the comparison, unless the values are harsh.
     held = not harsh and _is_alone(results, given)
-    exact = list(results) if held else list(map(_copied, results))
+    exact = list(map(_resolved if held else _copied, results))
     del results
     if not harsh or not any(tensor.dtype in WIDE for tensor in exact):
         return exact, None
@@ -200,8 +200,13 @@ def own_of(problem: Problem, arguments: Sequence[Any]) -> list[torch.Tensor]:
 
 
 def _copied(tensor: torch.Tensor) -> torch.Tensor:
-    """Return *tensor* in memory of its own, also if it is conjugated or negated when it is read."""
-    return tensor.resolve_conj().resolve_neg().clone()
+    """Return *tensor* in memory of its own."""
+    return _resolved(tensor).clone()
+
+
+def _resolved(tensor: torch.Tensor) -> torch.Tensor:
+    """Return *tensor*, conjugated and negated now where it would be when it is read."""
+    return tensor.resolve_conj().resolve_neg()
 
 
 def own_tolerance(
