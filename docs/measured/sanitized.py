@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+from gpuperf.kernels._gluon import gl, gluon_jit
 from gpuperf.kernels._matmul_clusters import Tile, multiply_by
 
 from gpuperf import Point, jit
@@ -65,11 +66,11 @@ CASES: tuple[tuple[str, str, dict[str, tuple[Any, ...]]], ...] = (
     *(
         (name, own, {"m": (70,), "n": sizes, "residual": ("off", "on"), "mode": MODES})
         for name in ("layernorm", "rmsnorm")
-        for own, sizes in (("triton", (1000, 20_008)), ("cuda", (8200, 40_008)))
+        for own, sizes in (("triton", (1000, 20_008)), ("cuda", (8192, 40_008)))
     ),
     ("softmax", "safe online", {"m": (70,), "n": (1000, 20_008)}),
     ("softmax", "fused", {"m": (70,), "n": (1000, 20_008), "mode": MODES}),
-    ("softmax", "cuda", {"m": (70,), "n": (8200, 40_008), "mode": MODES}),
+    ("softmax", "cuda", {"m": (70,), "n": (8192, 40_008), "mode": MODES}),
     ("cross_entropy", "triton", {"m": (70,), "v": (5003,), "mode": MODES}),
     (
         "linear_cross_entropy",
@@ -114,6 +115,18 @@ TILES = (Tile(1, 72, 1, 3), Tile(2, 128, 2), Tile(2, 280, 2, 3), Tile(3, 200, 1)
 FP8_TILES = (Tile(1, 72, 1, 3), Tile(2, 192, 2), Tile(2, 160, 1, 3), Tile(3, 104, 2))
 
 
+@gluon_jit
+def mark(x, PLACE: gl.constexpr):
+    """Store a one."""
+    gl.store(x + PLACE, 1.0)
+
+
+@gluon_jit
+def specialized_warps(x):
+    """Start warps of three kinds that share nothing: what is reported of them is Triton's own."""
+    gl.warp_specialize([(mark, (x, 0)), (mark, (x, 1)), (mark, (x, 2))], [4, 1], [24, 24])
+
+
 def points(axes: dict[str, tuple[Any, ...]]) -> Iterator[dict[str, Any]]:
     """Return every combination of the values of *axes*."""
     if not axes:
@@ -148,6 +161,11 @@ def runs() -> Iterator[tuple[str, Any]]:
                     i.build(w.inputs(p, bind_make(device.torch, 0)), p, given)()
 
                 yield f"{name}/{implementation.name}[{words}]", run
+
+    def start() -> None:
+        specialized_warps[(132,)](torch.zeros(3, device="cuda"), num_warps=4, maxnreg=128)
+
+    yield "gluon/specialized_warps", start
     for dtype, tiles in ((torch.bfloat16, TILES), (torch.float8_e4m3fn, FP8_TILES)):
         for tile in tiles:
 

@@ -172,7 +172,7 @@ class Answers:
             first.nonzero_bytes,
             min(self._probe() for _ in range(PROBES)),
             problem.cost is None,
-            first.views,
+            first.views or any("complex" in spec.dtype for spec in first.results),
             twins_of(problem, kinds, request.seed),
         )
 

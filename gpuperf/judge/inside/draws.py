@@ -13,7 +13,6 @@ import torch
 from gpuperf.measure.pieces import parts
 
 NOMINAL = "nominal"
-INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
 
 def seed_all(seed: int) -> None:
@@ -90,20 +89,17 @@ def is_symmetric(tensor: torch.Tensor) -> bool:
 
 
 def change_one(tensors: Sequence[torch.Tensor], seed: int, far: bool = True) -> None:
-    """Change one element of each tensor of floats, or exchange two of the only tensor of integers:
-    content that is recognised by a few elements is then recognised wrongly.
+    """Change one element of each floating-point tensor: content that is recognised by a few
+    elements is then recognised wrongly.
 
-    A float becomes the least or the largest of its tensor, or with *far* grows by three and three
-    times their mean size. Zeros stay, and so does symmetry. Ascending integers stay, as offsets
-    ascend, and so do several tensors of integers, whose values may belong together.
+    It becomes the least or the largest of its tensor, or with *far* grows by three and three times
+    their mean size. Zeros stay, and so does symmetry. Integers stay: they may be lengths in order,
+    masks, or the different experts of a token.
     """
     generator = torch.Generator().manual_seed(seed)
     for tensor in tensors:
         if _is_changeable(tensor):
             _change_float(tensor, generator, far)
-    integers = [t for t in tensors if t.dtype in INTEGERS and t.numel() > 1]
-    if len(integers) == 1:
-        _exchange(integers[0], generator)
 
 
 def _drawn(count: int, generator: torch.Generator) -> int:
@@ -127,17 +123,3 @@ def _change_float(tensor: torch.Tensor, generator: torch.Generator, far: bool) -
         tensor[place] = ends[(ends - flat[index]).abs().argmax()]
     if symmetric:
         tensor[(*place[:-2], place[-1], place[-2])] = tensor[place]
-
-
-def _exchange(tensor: torch.Tensor, generator: torch.Generator) -> None:
-    flat = tensor.flatten().to(torch.int64)
-    if bool((flat[1:] >= flat[:-1]).all()):
-        return
-    one = _drawn(len(flat), generator)
-    others = (flat != flat[one]).nonzero()
-    other = int(others[_drawn(len(others), generator)].item())
-    first, second = (
-        tuple(int(i) for i in torch.unravel_index(torch.tensor(index), tensor.shape))
-        for index in (one, other)
-    )
-    tensor[first], tensor[second] = tensor[second].clone(), tensor[first].clone()

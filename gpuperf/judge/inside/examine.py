@@ -87,8 +87,7 @@ def _allows(problem: Problem, contents: Contents) -> bool:
     """Return whether the reference computes something exact for *contents*, which also shows
     whether all that a check of them needs fits in memory."""
     skeleton, tensors = inputs_of(problem, contents)
-    floats = any(t.is_floating_point() and t.element_size() > 1 for t in tensors)
-    if not (floats or contents.twin):
+    if not any(t.is_floating_point() and t.element_size() > 1 for t in tensors):
         return False
     answer = answer_of(problem, put_together(skeleton, tensors), harsh=True)
     refused = answer.wide and answer.moved is None  # by the reference, near these values

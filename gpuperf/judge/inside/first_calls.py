@@ -15,13 +15,12 @@ from gpuperf.errors import CannotMeasure
 from gpuperf.judge.inside.comparison import answer_of
 from gpuperf.judge.inside.contents import copies_of, inputs_of
 from gpuperf.judge.inside.draws import CHANGES, NOMINAL
-from gpuperf.judge.inside.layout import put_together, spec_of
+from gpuperf.judge.inside.layout import is_scattered, put_together, spec_of
 from gpuperf.judge.inside.problem import Problem
-from gpuperf.judge.plan import LARGEST_SPREAD
 from gpuperf.judge.protocol import ITEM_BYTES, Contents, TensorSpec
 from gpuperf.measure.checks import dtype_name
 from gpuperf.measure.result_shape import tensors_of
-from gpuperf.measure.result_tensors import BITS, overlaps_itself, share_memory
+from gpuperf.measure.result_tensors import BITS, share_memory
 from gpuperf.model.cost import Bytes, Cost, Flops
 
 
@@ -90,13 +89,8 @@ def first_calls(problem: Problem, seed: int) -> FirstCalls:
 
 
 def _is_view(tensor: torch.Tensor) -> bool:
-    """Return whether *tensor* is conjugated or negated when it is read, or has elements at one
-    address or far apart."""
-    if tensor.is_conj() or tensor.is_neg() or overlaps_itself(tensor):
-        return True
-    axes = zip(tensor.stride(), tensor.shape, strict=True)
-    extent = 1 + sum(stride * (size - 1) for stride, size in axes)
-    return bool(extent > LARGEST_SPREAD * max(tensor.numel(), 64 // tensor.element_size()))
+    """Return whether *tensor* is conjugated or negated when it is read, or no dense tensor."""
+    return bool(tensor.is_conj() or tensor.is_neg() or is_scattered(tensor))
 
 
 def _changed_by(problem: Problem, contents: Contents) -> frozenset[int]:

@@ -17,7 +17,9 @@ import torch
 
 from gpuperf.errors import CannotMeasure
 from gpuperf.judge.inside.device_memory import is_device, opened
+from gpuperf.judge.plan import LARGEST_SPREAD
 from gpuperf.judge.protocol import Layout, TensorSpec
+from gpuperf.measure.result_tensors import overlaps_itself
 
 ALIGNMENT, PAGE = 64, 4096
 CPU = torch.device("cpu")
@@ -84,6 +86,15 @@ def spec_of(tensor: torch.Tensor, offset: int = 0) -> TensorSpec:
     name = str(tensor.dtype).removeprefix("torch.")
     size = tensor.numel() * tensor.element_size()
     return TensorSpec(tuple(tensor.shape), tuple(strides), name, offset, size)
+
+
+def is_scattered(tensor: torch.Tensor) -> bool:
+    """Return whether *tensor* has elements at one address, or far apart."""
+    if overlaps_itself(tensor):
+        return True
+    axes = zip(tensor.stride(), tensor.shape, strict=True)
+    extent = 1 + sum(stride * (size - 1) for stride, size in axes)
+    return bool(extent > LARGEST_SPREAD * max(tensor.numel(), 64 // tensor.element_size()))
 
 
 def _is_dense(tensor: torch.Tensor) -> bool:

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from gpuperf.judge.inside.device_side import DeviceSide
-from gpuperf.judge.inside.layout import CPU, Slots, put_together
+from gpuperf.judge.inside.layout import CPU, Slots, is_scattered, put_together
 from gpuperf.judge.inside.problem import Builder, load_builder
 from gpuperf.judge.inside.sandbox import restrict
 from gpuperf.judge.inside.serving import serve
@@ -44,7 +44,7 @@ from gpuperf.measure.result_tensors import overlaps_itself
 # Bound before a submission is imported, which may replace the names.
 _clock, _len, _type, _isinstance = time.perf_counter, len, type, isinstance
 _Tensor, _address = torch.Tensor, torch.Tensor.data_ptr
-_contiguous = torch.Tensor.contiguous
+_contiguous, _scattered = torch.Tensor.contiguous, is_scattered
 _without_conjugate, _without_sign = torch.Tensor.resolve_conj, torch.Tensor.resolve_neg
 _watched, _replaced = watched_functions, replaced_functions
 
@@ -158,7 +158,8 @@ def _copying(call: Callable[[], Any]) -> Callable[[], Any]:
     def copied(result: Any) -> Any:
         if _type(result) is not _Tensor or result.layout != torch.strided:
             return result
-        return _contiguous(_without_sign(_without_conjugate(result)))
+        dense = _without_sign(_without_conjugate(result))
+        return _contiguous(dense) if _scattered(dense) else dense
 
     def run() -> Any:
         result = call()
@@ -178,6 +179,8 @@ def _place(tensor: Any, gpu: DeviceSide | None) -> Place:
         return Place(0, (), (), "", f"is on {tensor.device} with the layout {tensor.layout}")
     name, address = str(tensor.dtype).removeprefix("torch."), _address(tensor)
     odd = "has several elements at one address" if overlaps_itself(tensor) else ""
+    if tensor.is_conj() or tensor.is_neg():  # its memory holds other numbers
+        odd = "is conjugated or negated when it is read"
     if gpu is not None and not odd and gpu.has(address):
         odd = IN_INPUT
     return Place(address, tuple(tensor.shape), tuple(tensor.stride()), name, odd)
