@@ -198,7 +198,7 @@ class Imported(msgspec.Struct, tag="imported", frozen=True):
 
 class Build(msgspec.Struct, tag="build", frozen=True):
     """Request to a seat to build the call on the slots of a file; with *views*, each call ends with
-    a copy of results that are no dense tensors, or conjugated or negated when they are read."""
+    a copy of results that are no dense tensors."""
 
     inputs: Layout
     state: Layout

@@ -393,43 +393,23 @@ def test_results_that_torch_changes_when_they_are_read_are_compared_as_read(
     compare(problem, [x], [call(x).resolve_conj().resolve_neg()], answer)
 
 
-def test_roundings_to_fp16_within_a_reference_are_granted() -> None:
+@pytest.mark.parametrize("short", [torch.float16, torch.bfloat16, torch.float8_e4m3fn])
+def test_casts_within_a_reference_round_its_answer_in_float64(short: torch.dtype) -> None:
+    wide = torch.float16 if short == torch.float8_e4m3fn else short
+
     def call(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-        return (a.half() @ b.half()).float()
+        return (a.to(short).to(wide) @ b.to(short).to(wide)).float()
 
     def drawn(seed: int) -> list[torch.Tensor]:
         torch.manual_seed(seed)
         return [torch.randn(32, 256), torch.randn(256, 32)]
 
     problem = Problem(drawn, call, lambda a, b: call(a.double(), b.double()))
-    first = first_calls(problem, 1)
-    assert first.coarsest == torch.float16 and not first.wide
-    given = drawn(1)
-    right = call(*given)
-    right += right.half().abs() * 2.0**-11  # half of the spacing of fp16
-    answer = answer_of(problem, given)
-    for coarsest, accepted in ((first.coarsest, True), (torch.float32, False)):
-        known = replace(problem, coarsest=coarsest)
-        assert accepts(known, given, [right], answer) is accepted
-    assert not accepts(replace(problem, coarsest=torch.float16), given, [right * 1.1], answer)
-
-
-def test_columns_within_the_tolerance_of_others_must_be_computed() -> None:
-    torch.manual_seed(1)
-    weights = (torch.randn(64, 128) * torch.tensor([1.0, 0.003]).repeat(64)).bfloat16()
-
-    def drawn(seed: int) -> list[torch.Tensor]:
-        torch.manual_seed(seed)
-        return [torch.randn(32, 64).bfloat16()]
-
-    def exact(x: torch.Tensor) -> torch.Tensor:
-        return x.double() @ weights.double()
-
-    problem = Problem(drawn, lambda x: x @ weights, exact)
     given = drawn(1)
     answer = answer_of(problem, given)
-    right = (given[0].float() @ weights.float()).bfloat16()
-    compare(problem, given, [right], answer)
-    right[:, 1::2] = 0
-    with pytest.raises(WrongResult, match="of the size of column 1 alone"):
-        compare(problem, given, [right], answer)
+    assert answer.wide
+    rounded = [each.to(short).double() for each in given]
+    assert torch.allclose(answer.exact[0], rounded[0] @ rounded[1], rtol=1e-2, atol=1e-2)
+    right = (given[0].to(short).float() @ given[1].to(short).float()).to(wide).float()
+    assert accepts(problem, given, [right], answer)
+    assert not accepts(problem, given, [right * 1.1], answer)

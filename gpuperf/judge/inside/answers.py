@@ -141,7 +141,7 @@ class Answers:
         self._changeable = first.changed
         tf32 = self._device.type == "cuda" and rounds_to_tf32(first.operations)
         self._problem = problem = replace(
-            problem, pure=not first.changed, tf32=tf32, terms=first.terms, coarsest=first.coarsest
+            problem, pure=not first.changed, tf32=tf32, terms=first.terms
         )
         result = sum(spec.bytes for spec in first.results)
         room = self._take(self._seats_bytes(result))
@@ -172,7 +172,7 @@ class Answers:
             first.nonzero_bytes,
             min(self._probe() for _ in range(PROBES)),
             problem.cost is None,
-            first.views or any("complex" in spec.dtype for spec in first.results),
+            first.views,
             twins_of(problem, kinds, request.seed),
         )
 

@@ -19,8 +19,8 @@ from typing import Any
 import torch
 
 from gpuperf.judge.inside.layout import take_apart
-from gpuperf.judge.inside.lost_parts import refuse_lost_parts
 from gpuperf.judge.inside.problem import Problem
+from gpuperf.judge.inside.wide_casts import WideCasts
 from gpuperf.measure.checks import APPROXIMATE, dtype_name, tolerance
 from gpuperf.measure.deviation import UNIT_ROUNDOFF, WrongResult, deviation
 from gpuperf.measure.pieces import is_large, pairs, parts, row_errors, row_sizes
@@ -167,7 +167,8 @@ def _exact_of(
         return [], None
     given = arguments if problem.pure else [_cloned(argument) for argument in arguments]
     try:
-        results = tensors_of(problem.exact(*given))
+        with WideCasts():
+            results = tensors_of(problem.exact(*given))
     except torch.OutOfMemoryError:
         raise
     except (RuntimeError, TypeError, ValueError):
@@ -180,7 +181,8 @@ def _exact_of(
         return exact, None
     near = [_moved(argument if problem.pure else _cloned(argument)) for argument in arguments]
     try:
-        return exact, list(map(_copied, tensors_of(problem.exact(*near))))
+        with WideCasts():
+            return exact, list(map(_copied, tensors_of(problem.exact(*near))))
     except torch.OutOfMemoryError:
         raise
     except Exception:  # the reference does not take the moved inputs
@@ -286,19 +288,12 @@ def compare(
     worst = (0.0, 0.0)
     moved = answer.moved or answer.exact
     for got, want, own, near in zip(outputs, answer.exact, answer.own, moved, strict=True):
-        # Without an answer in float64, nothing shows what roundings within the reference do.
-        within = None if answer.wide else ROUNDINGS * _roundoff(problem.coarsest)
-        worst = max(worst, _compare_one(problem, got, want, own, near, within), key=_share)
+        worst = max(worst, _compare_one(problem, got, want, own, near), key=_share)
     return worst
 
 
 def _compare_one(
-    problem: Problem,
-    got: torch.Tensor,
-    want: torch.Tensor,
-    own: torch.Tensor,
-    near: torch.Tensor,
-    within: float | None,
+    problem: Problem, got: torch.Tensor, want: torch.Tensor, own: torch.Tensor, near: torch.Tensor
 ) -> tuple[float, float]:
     if got.shape != own.shape:
         raise WrongResult(f"has the shape {tuple(got.shape)} where {tuple(own.shape)} is right")
@@ -306,7 +301,7 @@ def _compare_one(
         raise WrongResult(f"has the dtype {got.dtype} where {own.dtype} is right")
     if got.is_complex():
         one, right, theirs, moved = _parts_of(got, want, own, near)
-        return _compare_one(problem, one, right, theirs, moved, within)
+        return _compare_one(problem, one, right, theirs, moved)
     if not got.is_floating_point():
         if not torch.equal(got, own):
             raise WrongResult("differs from the reference, and integers must be equal")
@@ -316,19 +311,13 @@ def _compare_one(
     granted = GRANTED * row_errors(own, want)
     if near is not want:
         granted = granted.maximum(_moves(near, want))
-    allowed = max(within or 0.0, allowed_of(got.dtype, problem.tf32, problem.terms))
+    allowed = allowed_of(got.dtype, problem.tf32, problem.terms)
     check = deviation(got, want, allowed, granted)
     if not check.error <= check.tolerance:
         raise WrongResult(f"is off by {check.error:.3g} of the values' size, {_over(check)}")
     if not check.rms <= check.rms_tolerance:
         raise WrongResult(f"is off by {check.rms:.3g} in its root mean square, {_over(check)}")
-    if within is None:
-        refuse_lost_parts(got, want, (own, near), allowed)
     return check.error, check.tolerance
-
-
-def _roundoff(dtype: torch.dtype | None) -> float:
-    return UNIT_ROUNDOFF.get(dtype_name(dtype) or "", 0.0) if dtype is not None else 0.0
 
 
 def _as_real(values: torch.Tensor) -> torch.Tensor:

@@ -13,6 +13,7 @@ import torch
 from gpuperf.measure.pieces import parts
 
 NOMINAL = "nominal"
+SCALED = ("scale", "extreme")  # kinds that multiply all elements by one factor
 
 
 def seed_all(seed: int) -> None:
@@ -64,17 +65,16 @@ CHANGES: dict[str, Callable[[torch.Tensor, torch.Generator], None]] = {
 def change(tensors: Sequence[torch.Tensor], kind: str, seed: int) -> None:
     """Change floating-point *tensors* in place to values of *kind*.
 
-    Zeros stay, and so does symmetry: a submission may rely on triangular and symmetric matrices.
+    Zeros stay, and symmetric matrices are scaled alone, so that they stay definite: a submission
+    may rely on the form of its inputs.
     """
     if kind == NOMINAL:
         return
     generator = torch.Generator().manual_seed(seed)
     for tensor in tensors:
-        if _is_changeable(tensor):
-            zeros, symmetric = tensor == 0, is_symmetric(tensor)
+        if _is_changeable(tensor) and not (is_symmetric(tensor) and kind not in SCALED):
+            zeros = tensor == 0
             CHANGES[kind](tensor, generator)
-            if symmetric:
-                tensor.copy_(tensor.tril() + tensor.tril(-1).mT)
             tensor.masked_fill_(zeros, 0)
 
 
@@ -93,13 +93,18 @@ def change_one(tensors: Sequence[torch.Tensor], seed: int, far: bool = True) -> 
     elements is then recognised wrongly.
 
     It becomes the least or the largest of its tensor, or with *far* grows by three and three times
-    their mean size. Zeros stay, and so does symmetry. Integers stay: they may be lengths in order,
-    masks, or the different experts of a token.
+    their mean size. Zeros and symmetric matrices stay, and so do ascending numbers, and integers:
+    they may be lengths in order, masks, or the different experts of a token.
     """
     generator = torch.Generator().manual_seed(seed)
     for tensor in tensors:
-        if _is_changeable(tensor):
+        if _is_changeable(tensor) and not (is_symmetric(tensor) or _ascends(tensor)):
             _change_float(tensor, generator, far)
+
+
+def _ascends(tensor: torch.Tensor) -> bool:
+    flat = tensor.flatten()
+    return len(flat) > 2 and bool((flat[1:] >= flat[:-1]).all())
 
 
 def _drawn(count: int, generator: torch.Generator) -> int:
@@ -114,12 +119,9 @@ def _change_float(tensor: torch.Tensor, generator: torch.Generator, far: bool) -
         if not len(places):
             return
         index = int(places[_drawn(len(places), generator)].item())
-    symmetric = is_symmetric(tensor)
     place = tuple(int(i) for i in torch.unravel_index(torch.tensor(index), tensor.shape))
     if far:
         tensor[place] += 3.0 * (1.0 + tensor.abs().mean(dtype=torch.float64).item())
     else:
         ends = torch.stack((flat.min(), flat.max()))
         tensor[place] = ends[(ends - flat[index]).abs().argmax()]
-    if symmetric:
-        tensor[(*place[:-2], place[-1], place[-2])] = tensor[place]

@@ -29,8 +29,8 @@ class FirstCalls:
     """What calls of the reference show: its results, the numbers of the inputs that it changed,
     whether it runs in float64 too, whether a result shares memory with an input, its FLOPs by
     operator, the bytes of the inputs' elements that are not zero, its cost, the products that an
-    element of one operator's result adds, at most, the dtype of the coarsest floating-point result
-    of an operator, and whether a result is a view that is no dense tensor."""
+    element of one operator's result adds, at most, and whether a result is a view that is no dense
+    tensor."""
 
     results: tuple[TensorSpec, ...]
     changed: frozenset[int]
@@ -40,7 +40,6 @@ class FirstCalls:
     nonzero_bytes: float
     cost: Cost
     terms: int
-    coarsest: torch.dtype | None = None
     views: bool = False
 
 
@@ -75,16 +74,7 @@ def first_calls(problem: Problem, seed: int) -> FirstCalls:
             raise CannotMeasure(f"it returns a tensor of {spec.dtype}, which the judge cannot copy")
     cost = _cost(problem, tensors, counted.flops, results)
     return FirstCalls(
-        results,
-        changed,
-        answer.wide,
-        aliases,
-        counted.flops,
-        nonzero,
-        cost,
-        counted.terms,
-        counted.coarsest,
-        views,
+        results, changed, answer.wide, aliases, counted.flops, nonzero, cost, counted.terms, views
     )
 
 
@@ -123,14 +113,12 @@ def _nonzero_bytes(tensor: torch.Tensor) -> float:
 
 class Operations(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped there
     """Counts FLOPs by operator (`flops`), by torch's formulas, which know products and convolutions
-    alone; `terms` are the most products that an element of one operator's first result adds, and
-    `coarsest` is the dtype of the coarsest floating-point result."""
+    alone; `terms` are the most products that an element of one operator's first result adds."""
 
     def __init__(self) -> None:
         super().__init__()
         self.flops: dict[Any, int] = {}
         self.terms = 0
-        self.coarsest: torch.dtype | None = None
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         named = kwargs or {}
@@ -138,8 +126,8 @@ class Operations(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped t
         if formula is None:
             with self:
                 parts = func.decompose(*args, **named)
-            return self._seen(func(*args, **named)) if parts is NotImplemented else parts
-        result = self._seen(func(*args, **named))
+            return func(*args, **named) if parts is NotImplemented else parts
+        result = func(*args, **named)
         count, elements = (
             int(formula(*args, **named, out_val=result)),
             tensors_of(result)[0].numel(),
@@ -147,17 +135,6 @@ class Operations(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped t
         self.flops[func._overloadpacket] = self.flops.get(func._overloadpacket, 0) + count
         self.terms = max(self.terms, count // (2 * max(1, elements)))
         return result
-
-    def _seen(self, result: Any) -> Any:
-        """Return *result*, whose dtype is noted."""
-        for item in result if isinstance(result, list | tuple) else (result,):
-            if isinstance(item, torch.Tensor) and item.is_floating_point():
-                self.coarsest = max(self.coarsest or item.dtype, item.dtype, key=_spacing)
-        return result
-
-
-def _spacing(dtype: torch.dtype) -> float:
-    return float(torch.finfo(dtype).eps)
 
 
 def operations_of(problem: Problem, tensors: list[torch.Tensor], skeleton: Any) -> Operations:

@@ -25,8 +25,7 @@ class Problem:
     allows (None: to be found out), drawn by `make_kind(seed, kind)`. `relative` and `absolute` are
     tolerances that the task declares. With `tf32` its products of fp32 may round to TF32. `terms`
     are the most products that an element of an operator's result adds (0: it multiplies no
-    matrices), and `coarsest` is the dtype of the coarsest floating-point result of one. A `pure`
-    reference has left its arguments as they were.
+    matrices). A `pure` reference has left its arguments as they were.
     """
 
     make: Callable[[int], Sequence[Any]]
@@ -43,7 +42,6 @@ class Problem:
     absolute: float = 0.0
     tf32: bool = False
     terms: int = 0
-    coarsest: torch.dtype | None = None
     pure: bool = False
 
 

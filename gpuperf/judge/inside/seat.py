@@ -138,6 +138,11 @@ class Seat:
             run()
             if gpu is not None:
                 gpu.wait()
+        if results and _resolve(results):
+            if gpu is not None:
+                gpu.wait()
+            claims[-1] = max(claims[-1], _clock() - began - sum(claims[:-1]))
+            claimed_s = sum(claims)
         if not abs(claimed_s - sum(claims)) <= NOTED_S:
             self._forged = FORGED
         if gpu is not None and claims:  # calls return before the device has ended them
@@ -150,6 +155,24 @@ class Seat:
         if _isinstance(result, list | tuple) and result:
             return tuple(_place(item, self._gpu) for item in result)
         return (_place(result, self._gpu),)
+
+
+def _resolve(results: list[Any]) -> bool:
+    """Conjugate and negate the tensors of *results* that would be when they are read; return
+    whether there are such."""
+    changed = False
+
+    def resolved(item: Any) -> Any:
+        nonlocal changed
+        if _type(item) is not _Tensor or not (item.is_conj() or item.is_neg()):
+            return item
+        changed = True
+        return _without_sign(_without_conjugate(item))
+
+    for index, result in enumerate(results):
+        several = _isinstance(result, list | tuple)
+        results[index] = [resolved(item) for item in result] if several else resolved(result)
+    return changed
 
 
 def _copying(call: Callable[[], Any]) -> Callable[[], Any]:
@@ -179,8 +202,6 @@ def _place(tensor: Any, gpu: DeviceSide | None) -> Place:
         return Place(0, (), (), "", f"is on {tensor.device} with the layout {tensor.layout}")
     name, address = str(tensor.dtype).removeprefix("torch."), _address(tensor)
     odd = "has several elements at one address" if overlaps_itself(tensor) else ""
-    if tensor.is_conj() or tensor.is_neg():  # its memory holds other numbers
-        odd = "is conjugated or negated when it is read"
     if gpu is not None and not odd and gpu.has(address):
         odd = IN_INPUT
     return Place(address, tuple(tensor.shape), tuple(tensor.stride()), name, odd)
