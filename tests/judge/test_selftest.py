@@ -112,7 +112,7 @@ def test_the_outcomes_of_an_h200_are_readable(corpus: Path, tmp_path: Path) -> N
     kept = tmp_path / MEASURED.name
     kept.write_bytes(MEASURED.read_bytes())
     known = KeptOutcomes(kept)._known
-    assert len(known) == 369
+    assert len(known) == 380
     assert {one.basis.device for one in known if one.basis} == {"NVIDIA H200"}
     assert {one.kind for one in known if one.status == "valid"} == {"honest"}
     assert {one.status for one in known if one.kind == "honest"} == {"valid"}
