@@ -13,6 +13,7 @@ import torch
 from gpuperf.measure.pieces import parts
 
 NOMINAL = "nominal"
+TRIES = 64  # elements that are drawn for one that is not zero
 SCALED = ("scale", "extreme")  # kinds that multiply all elements by one factor
 
 
@@ -107,18 +108,12 @@ def _ascends(tensor: torch.Tensor) -> bool:
     return len(flat) > 2 and bool((flat[1:] >= flat[:-1]).all())
 
 
-def _drawn(count: int, generator: torch.Generator) -> int:
-    return int(torch.randint(count, (1,), generator=generator).item())
-
-
 def _change_float(tensor: torch.Tensor, generator: torch.Generator, far: bool) -> None:
-    index = _drawn(tensor.numel(), generator)
     flat = tensor.flatten()
-    if flat[index] == 0:
-        places = flat.nonzero()
-        if not len(places):
-            return
-        index = int(places[_drawn(len(places), generator)].item())
+    drawn = torch.randint(len(flat), (TRIES,), generator=generator).tolist()
+    index = next((i for i in drawn if flat[i] != 0), None)
+    if index is None:
+        return
     place = tuple(int(i) for i in torch.unravel_index(torch.tensor(index), tensor.shape))
     if far:
         tensor[place] += 3.0 * (1.0 + tensor.abs().mean(dtype=torch.float64).item())
