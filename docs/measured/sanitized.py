@@ -20,6 +20,7 @@ from gpuperf.kernels._gluon import gl, gluon_jit
 from gpuperf.kernels._matmul_clusters import Tile, multiply_by
 
 from gpuperf import Point, jit
+from gpuperf.errors import Unsupported
 from gpuperf.measure.device import open_device
 from gpuperf.measure.inputs import bind_make
 from gpuperf.measure.registry import load_source
@@ -156,7 +157,7 @@ def runs() -> Iterator[tuple[str, Any]]:
                 def run(w: Any = workload, i: Any = implementation, p: Point = point) -> None:
                     reason = i.supports(p, device.facts)
                     if reason is not None:
-                        raise NotImplementedError(reason)
+                        raise Unsupported(reason)
                     given = {key: values[0] for key, values in i.options.items()}
                     i.build(w.inputs(p, bind_make(device.torch, 0)), p, given)()
 

@@ -69,8 +69,9 @@ def most_calls(slots: int) -> int:
 @dataclass
 class Plan:
     """The rounds of one process, drawn from a secret. `call_s` is the time of one call, once the
-    reference has shown it; with *gpu*, rounds are watched and recorded. *twins* are `far` or `near`
-    if contents may differ from others in one element, `far` from the task's values or one of them.
+    reference has shown it; with *gpu*, rounds are watched and recorded. with *twins*, some
+    contents differ from others in one element: with `far` it is far from the values that the task
+    draws, with `near` it is one of them.
     """
 
     secret: int

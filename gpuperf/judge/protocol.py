@@ -47,8 +47,8 @@ class Layout(msgspec.Struct, frozen=True):
 class Contents(msgspec.Struct, frozen=True):
     """The contents of a slot: the seed and the kind of its values.
 
-    With *twin*, they are those of the contents `twin` but for one element, which is *far* from the
-    values that the task draws, or one of them.
+    With *twin*, they are those of the contents `twin` but for one element. With *far* it is far
+    from the values that the task draws, else it is one of them.
     """
 
     slot: int

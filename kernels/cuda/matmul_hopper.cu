@@ -11,10 +11,10 @@
 // Of the last wave each tile may be computed in parts of k. All programs of a tile are running then; each waits
 // for the others' sums, and adds its share of them, always in the same order.
 //
-// `_matmul_clusters.py` defines ITEM (bytes of an element), MEMBERS (warpgroups that multiply), COLUMNS of a tile, WIDTH (those of the first
-// of its products), CLUSTER (blocks), STAGES (blocks of k in shared memory), GROUP (rows of tiles that are
-// computed together), registers of a thread, ROUND (the conversion of two sums), and `multiply`, with
-// `multiply_rest` for the columns from WIDTH on.
+// `_matmul_clusters.py` defines ITEM (bytes of an element), MEMBERS (warpgroups that multiply), COLUMNS of a tile,
+// WIDTH (those of the first of its products), CLUSTER (blocks), STAGES (blocks of k in shared memory), GROUP (rows
+// of tiles that are computed together), registers of a thread, ROUND (the conversion of two sums), and `multiply`,
+// with `multiply_rest` for the columns from WIDTH on.
 
 typedef unsigned u32;
 typedef unsigned long long u64;

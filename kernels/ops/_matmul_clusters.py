@@ -51,8 +51,9 @@ LEAST_PART = 1024  # bytes of k in a part
 REQUEST, STORED, ADDED, PAIRED = 1.8, 0.07, 1.6, 3000.0
 SHARPNESS = 10  # products and requests, of which the longer counts, hinder each other if alike
 PRODUCTS = 32  # elements of C whose products of a block a multiprocessor computes in a cycle
-# Of fp8: cycles of a block beside its products, and times as many in a cluster, and of an element
-# that is computed in parts, by trials of some tiles of eight products on an H200.
+# The model of fp8: cycles of a block beside its products, how many times as long a block takes in a
+# cluster, and cycles to sum and store an element that is computed in parts. They are estimates from
+# trials of some tiles of eight products on an H200, and no fit.
 FP8_BLOCK, FP8_PAIRED, FP8_ADDED = 200.0, 1.04, 0.6
 TRIED = 4  # tiles that the model puts first, which are timed
 
@@ -87,8 +88,8 @@ class Tile(NamedTuple):
         return self.stages * ((self.members + self.boxes) * BOX + BARRIERS) + 1024
 
     def width(self, size: int) -> int:
-        """Return the columns of the first product, of elements of *size* bytes: of fp8 half. Else
-        the second one, if there is one, begins at a box."""
+        """Return the columns of the first product of elements of *size* bytes. In fp8 it has half
+        of them. In other dtypes it has as many as fit, and the second one begins at a box."""
         if size == 1:
             return ceiling(self.columns, 2 * EIGHT) * EIGHT
         most = MOST_WIDTH[self.members]

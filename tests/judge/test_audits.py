@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from judged_vectors import COUNT, make, piece  # noqa: F401
 
 from gpuperf.judge.evidence import Audit
 from gpuperf.judge.inside import answers
@@ -11,19 +12,6 @@ from gpuperf.judge.inside.answers import Answers
 from gpuperf.judge.inside.comparison import answer_of, is_excused, is_sound, overflows
 from gpuperf.judge.inside.problem import Problem
 from gpuperf.judge.protocol import Contents
-from gpuperf.measure import pieces
-
-COUNT = 600
-
-
-@pytest.fixture(params=[2**25, 50], ids=["whole", "by pieces"], autouse=True)
-def piece(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pieces, "PIECE", request.param)
-
-
-def make(seed: int) -> list[torch.Tensor]:
-    torch.manual_seed(seed)
-    return [torch.randn(COUNT)]
 
 
 def audit_of(

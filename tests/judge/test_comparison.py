@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from judged_vectors import COUNT, make, piece  # noqa: F401
 
 from gpuperf.judge.inside import answers
 from gpuperf.judge.inside.answers import Answers
@@ -29,18 +30,6 @@ from gpuperf.judge.inside.problem import Problem, widened
 from gpuperf.judge.protocol import Contents
 from gpuperf.measure import pieces
 from gpuperf.measure.deviation import WrongResult
-
-COUNT = 600
-
-
-@pytest.fixture(params=[2**25, 50], ids=["whole", "by pieces"], autouse=True)
-def piece(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pieces, "PIECE", request.param)
-
-
-def make(seed: int) -> list[torch.Tensor]:
-    torch.manual_seed(seed)
-    return [torch.randn(COUNT)]
 
 
 def test_scalars_and_vectors_are_moved_alike() -> None:

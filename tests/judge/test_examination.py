@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 import torch
 import torch.nn.functional as F
+from judged_vectors import COUNT, make, piece  # noqa: F401
 
 from gpuperf.errors import CannotMeasure
 from gpuperf.judge.inside import examine
@@ -20,18 +21,6 @@ from gpuperf.judge.inside.layout import take_apart
 from gpuperf.judge.inside.problem import Problem
 from gpuperf.measure import pieces
 from gpuperf.measure.deviation import WrongResult
-
-COUNT = 600
-
-
-@pytest.fixture(params=[2**25, 50], ids=["whole", "by pieces"], autouse=True)
-def piece(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pieces, "PIECE", request.param)
-
-
-def make(seed: int) -> list[torch.Tensor]:
-    torch.manual_seed(seed)
-    return [torch.randn(COUNT)]
 
 
 def problem_of(function: Callable[[torch.Tensor, torch.Tensor], object]) -> Problem:

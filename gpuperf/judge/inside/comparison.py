@@ -28,7 +28,8 @@ from gpuperf.measure.result_shape import tensors_of
 from gpuperf.measure.result_tensors import share_memory
 
 WIDE = (torch.float64, torch.complex128)  # dtypes of results of a reference in float64
-# No finer result shows what a reference in float64 is off, such as a sum of 16 Mi numbers.
+# A reference in float64 has no finer answer that shows its own error. A sum of 16 Mi numbers, one
+# after the other, is off by about √(16 Mi) = 4096 roundings.
 FP64_ROUNDINGS = 4096
 ROUNDINGS = 8  # four of the result, and four of one result in between
 # Roundings of an input; one to TF32 is 8192 of fp32. Partial sums are kept in fp32, and those of a

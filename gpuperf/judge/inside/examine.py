@@ -161,7 +161,8 @@ class _Trial:
         return differ_much(self.answer.own, self._own(self.tensors))
 
     def is_constant(self) -> bool:
-        """Return whether both draws have one result, bit for bit, of floating-point numbers."""
+        """Return whether two draws of unequal inputs have the same floating-point results, bit for
+        bit."""
         pairs = list(zip(self.answer.own, self.other, strict=True))
         if all(map(torch.equal, self.tensors, self.others)):
             return False  # the task draws one value only

@@ -11,8 +11,8 @@ CAST = torch.ops.aten._to_copy.default
 
 
 class WideCasts(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped there
-    """Keeps float64 where it is cast to another floating-point dtype: the values are rounded to one
-    of two bytes or one, and what follows is computed in float64."""
+    """Keeps float64 where a reference casts to another floating-point dtype. A cast to a dtype of
+    two bytes or one rounds the values, and what follows is computed in float64 again."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         named = dict(kwargs or {})
