@@ -133,12 +133,14 @@ class Kernel:
         _checked(launched, "the launch of a kernel")
 
 
-def tensor_map(address: int, dtype: Any, shape: Sequence[int], box: Sequence[int]) -> Any:
-    """Return the argument of a kernel that loads boxes of a contiguous matrix by TMA.
+def tensor_map(
+    address: int, dtype: Any, shape: Sequence[int], box: Sequence[int], swizzled: bool = True
+) -> Any:
+    """Return the argument of a kernel that moves boxes of a contiguous matrix by TMA.
 
     *dtype* is one of torch's floats of one or two bytes; *shape* and *box* are rows and columns.
-    Rows of a box have 128 bytes, which are swizzled in shared memory. What is outside reads as
-    zero. Raises: CannotMeasure.
+    Rows of a box have 128 bytes, if they are *swizzled* in shared memory. What is outside reads as
+    zero, and is not written. Raises: CannotMeasure.
     """
     driver, _ = _bindings()
     names = {"torch.bfloat16": "BFLOAT16", "torch.float16": "FLOAT16"}
@@ -153,7 +155,7 @@ def tensor_map(address: int, dtype: Any, shape: Sequence[int], box: Sequence[int
         [driver.cuuint32_t(size) for size in reversed(box)],
         [driver.cuuint32_t(1)] * 2,
         driver.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
-        driver.CUtensorMapSwizzle.CU_TENSOR_MAP_SWIZZLE_128B,
+        getattr(driver.CUtensorMapSwizzle, f"CU_TENSOR_MAP_SWIZZLE_{'128B' if swizzled else 'NONE'}"),
         driver.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
         driver.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
     )

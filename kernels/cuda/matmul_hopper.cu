@@ -1,18 +1,19 @@
 // The matrix product C = A·B of bf16, fp16 or fp8 on Hopper, with the tensor cores' `wgmma`.
 //
-// One warpgroup loads blocks of A and B by TMA. Each of the others multiplies 64 rows of a tile of C and rounds
-// the sums. Blocks of a cluster have the same columns, so that each loads a part of their block of B for both.
+// One warpgroup loads blocks of A and B by TMA. Each of the others multiplies 64 rows of a tile of C, rounds the
+// sums, and stores them by TMA, which goes on beside the products of the next tile. Blocks of a cluster have the same columns, so that each loads a part of their block of B for both.
 // Programs are persistent: the blocks of the next tile arrive while a tile is stored.
 //
 // In fp8, B is column-major, and each block's products are added to the sums in fp32, since tensor cores keep
-// about 14 bits of a sum of products in fp8. The products of half the columns are added while the tensor cores have
-// those of the other half.
+// about 14 bits of a sum of products in fp8. Products are added while the tensor cores have the next ones: those of
+// the next block, or, where registers do not suffice, those of the other half of the columns.
 //
 // Of the last wave each tile may be computed in parts of k. All programs of a tile are running then; each waits
 // for the others' sums, and adds its share of them, always in the same order.
 //
 // `_matmul_clusters.py` defines ITEM (bytes of an element), MEMBERS (warpgroups that multiply), COLUMNS of a tile,
-// WIDTH (those of the first of its products), CLUSTER (blocks), STAGES (blocks of k in shared memory), GROUP (rows
+// WIDTH (those of the first of its products), CLUSTER (blocks), STAGES (blocks of k in shared memory), BUFFERS (boxes of
+// C of a warpgroup there), GROUP (rows
 // of tiles that are computed together), registers of a thread, ROUND (the conversion of two sums), and `multiply`,
 // with `multiply_rest` for the columns from WIDTH on.
 
@@ -27,7 +28,6 @@ struct __align__(64) Map {  // a CUtensorMap
 constexpr int THREADS = 128, BK = 128 / ITEM, ROWS = 64 * MEMBERS, SUMS = COLUMNS / 2;
 constexpr int BOXES = (COLUMNS + 63) / 64, BOX = 64 * 128;  // of 64 rows of A, or 64 columns of B
 constexpr int STAGE = (MEMBERS + BOXES) * BOX, SHARE = 64 / CLUSTER;
-constexpr int FOURS = (COLUMNS + 31) / 32;  // eight columns of each of four lanes
 
 #if CLUSTER > 1
 #define CLUSTERED __cluster_dims__(CLUSTER, 1, 1)
@@ -95,16 +95,25 @@ __device__ static u32 rounded(float low, float high) {
     return word;
 }
 
-// Give lane j of four the words j of all four.
-__device__ static uint4 turned(u32 a, u32 b, u32 c, u32 d, int lane) {
-    const bool odd = lane & 1, high = lane & 2;
-    u32 x = __shfl_xor_sync(~0u, odd ? a : b, 1), y = __shfl_xor_sync(~0u, odd ? c : d, 1);
-    if (odd)
-        a = x, c = y;
-    else
-        b = x, d = y;
-    x = __shfl_xor_sync(~0u, high ? a : c, 2), y = __shfl_xor_sync(~0u, high ? b : d, 2);
-    return high ? make_uint4(x, y, c, d) : make_uint4(a, b, x, y);
+// Store 16 x 16 or 16 x 8 elements to shared memory: lane i gives the address of row i % 16, of columns from i / 16 * 8.
+__device__ static void store_matrix(u32 at, u32 a, u32 b) {
+    asm volatile("stmatrix.sync.aligned.m8n8.x2.shared.b16 [%0], {%1, %2};" ::"r"(at), "r"(a), "r"(b) : "memory");
+}
+__device__ static void store_matrix(u32 at, u32 a, u32 b, u32 c, u32 d) {
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(at), "r"(a), "r"(b), "r"(c),
+                 "r"(d)
+                 : "memory");
+}
+// Begin to store a box of C, and wait until LEFT boxes at most are still read from shared memory.
+__device__ static void store_box(const Map& map, u32 from, int x, int y) {
+    asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%2, %3}], [%1];\n"
+                 "cp.async.bulk.commit_group;" ::"l"(&map),
+                 "r"(from), "r"(x), "r"(y)
+                 : "memory");
+}
+template <int LEFT>
+__device__ static void boxes_are_read() {
+    asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(LEFT) : "memory");
 }
 
 // Start the products of a block with the columns before WIDTH, or with those from there on.
@@ -115,7 +124,7 @@ __device__ static void start_products(float* sums, u32 left, u32 right, bool add
         // 32 bytes of each row of A, and of each column of B in fp8; else 16 rows of B.
         const u64 of_a = matrix(left + step * 32), of_b = matrix(right + step * (ITEM == 1 ? 32 : 16 * 128));
         if (REST)
-            multiply_rest(sums + WIDTH / 2, of_a, of_b + (WIDTH * 128 >> 4), adds || step > 0);
+            multiply_rest(sums, of_a, of_b + (WIDTH * 128 >> 4), adds || step > 0);
         else
             multiply(sums, of_a, of_b, adds || step > 0);
     }
@@ -123,20 +132,19 @@ __device__ static void start_products(float* sums, u32 left, u32 right, bool add
 __device__ static void fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 __device__ static void commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 
-// Wait until LEFT groups of products are left. The compiler must not read a sum before.
-template <int LEFT, int FROM, int TO>
+// Wait until LEFT groups of products are left. The compiler must not read one of the COUNT sums before.
+template <int LEFT, int COUNT>
 __device__ static void products_end(float* sums) {
 #pragma unroll
-    for (int s = FROM; s < TO; ++s) asm volatile("" : "+f"(sums[s])::"memory");
+    for (int s = 0; s < COUNT; ++s) asm volatile("" : "+f"(sums[s])::"memory");
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(LEFT) : "memory");
 #pragma unroll
-    for (int s = FROM; s < TO; ++s) asm volatile("" : "+f"(sums[s])::"memory");
+    for (int s = 0; s < COUNT; ++s) asm volatile("" : "+f"(sums[s])::"memory");
 }
-template <int FROM, int TO>
-__device__ static void add(float* sums, const float* some) {
-#pragma unroll
-    for (int s = FROM; s < TO; ++s) sums[s] += some[s];
-}
+
+// Blocks whose products are left when those of the next one begin. A warpgroup that is alone must not let the tensor
+// cores wait; several fill each other's pauses, and free a block sooner.
+constexpr int BEHIND = MEMBERS == 1;
 
 struct Work {
     int m, n, k, rows, columns;  // rows and columns of C in tiles of a cluster
@@ -179,26 +187,47 @@ struct Blocks {
 };
 
 #if ITEM == 1
-// Add the products of a block. The compiler lets products go on only where they end in the same pass of a loop.
-__device__ static void add_block(Blocks& blocks, float (&sums)[SUMS], float (&some)[SUMS]) {
-    constexpr int HALF = WIDTH / 2;
-    blocks.wait_for_next();
-    fence();
-    blocks.start<false>(some, false);
-    commit();
-    blocks.start<true>(some, false);
-    commit();
-    products_end<1, 0, HALF>(some);
-    add<0, HALF>(sums, some);
-    products_end<0, HALF, SUMS>(some);
+constexpr bool HALVES = COLUMNS > WIDTH;  // a block has two products, of which the second has the rest of the columns
+constexpr int PASS = HALVES ? 1 : 2, EACH = WIDTH / 2;
+
+// End a product, when LEFT ones after it are left, and add it.
+template <int LEFT, int COUNT>
+__device__ static void add(float* sums, float* some) {
+    products_end<LEFT, COUNT>(some);
+#pragma unroll
+    for (int s = 0; s < COUNT; ++s) sums[s] += some[s];
+}
+
+// Add the products of COUNT blocks. The compiler lets products go on only where they end in the same pass of a loop.
+template <int COUNT>
+__device__ static void add_blocks(Blocks& blocks, float* sums, float* some) {
+#pragma unroll
+    for (int b = 0; b < COUNT; ++b) {
+        const u32 before = blocks.last;
+        blocks.wait_for_next();
+        fence();
+        blocks.start<false>(some + (HALVES ? 0 : b % 2 * EACH), false);
+        commit();
+        if (HALVES) {
+            blocks.start<true>(some + EACH, false);
+            commit();
+            add<1, EACH>(sums, some);
+        } else if (b > 0) {
+            add<1, EACH>(sums, some + (b - 1) % 2 * EACH);
+            blocks.free(before);
+        }
+    }
+    if (HALVES)
+        add<0, SUMS - EACH>(sums + EACH, some + EACH);
+    else
+        add<0, EACH>(sums, some + (COUNT - 1) % 2 * EACH);
     blocks.free(blocks.last);
-    add<HALF, SUMS>(sums, some);
 }
 #endif
 
 // Load the blocks of A and B of all items of this program.
 __device__ static void load_blocks(const Map& a_at, const Map& b_at, u32 base, u32 full, u32 empty, u32 rank, int first,
-                                   int items, int stride, const Work& work) {
+                                   int items, int stride, u32 loaded, const Work& work) {
     u32 stage = 0, parity = 1;
     for (int i = first; i < items; i += stride) {
         const Item item(i, work);
@@ -206,7 +235,7 @@ __device__ static void load_blocks(const Map& a_at, const Map& b_at, u32 base, u
         for (int start = item.begin; start < item.end; start += BK) {
             const u32 to = base + stage * STAGE, ready = full + 8 * stage;
             wait(empty + 8 * stage, parity);
-            expect(ready, STAGE);
+            expect(ready, loaded);
             load(to, a_at, start, y, ready);
 #pragma unroll
             for (int box = 0; box < BOXES; ++box) {
@@ -224,25 +253,30 @@ __device__ static void load_blocks(const Map& a_at, const Map& b_at, u32 base, u
     }
 }
 
-// Store the sums of 64 rows of a tile: lanes that hold a row change columns, so that each stores 16 bytes.
-__device__ static void store(u16* c, const float (&sums)[SUMS], int y, int x, int thread, const Work& work) {
-    const int lane = thread % 32, row = y + thread / 32 * 16 + lane / 4;
+// Store the sums of 64 rows of a tile by way of the boxes at *buffers*, which TMA reads while others are written.
+__device__ static void store(const Map& c_at, const Map& rest_at, u32 buffers, const float (&sums)[SUMS], int y, int x,
+                             int group, int thread) {
+    const int lane = thread % 32, row = thread / 32 * 16 + lane % 16;
 #pragma unroll
-    for (int four = 0; four < FOURS; ++four) {
-        const int column = four * 32 + lane % 4 * 8;
-        const bool inside = column < COLUMNS && x + column < work.n;
+    for (int box = 0; box < BOXES; ++box) {
+        const bool whole = box < COLUMNS / 64;
+        const int width = whole ? 64 : COLUMNS % 64;
+        const u32 to = buffers + box % BUFFERS * BOX;
+        if (thread == 0) boxes_are_read<BUFFERS - 1>();
+        group_meets(group);
 #pragma unroll
-        for (int half = 0; half < 2; ++half) {
-            u32 words[4];
-#pragma unroll
-            for (int i = 0; i < 4; ++i) {
-                const int at = (four * 4 + i) * 4 + half * 2;
-                words[i] = at < SUMS ? rounded(sums[at % SUMS], sums[(at + 1) % SUMS]) : 0;
-            }
-            const uint4 eight = turned(words[0], words[1], words[2], words[3], lane);
-            if (inside && row + half * 8 < work.m)
-                *(uint4*)(c + (u64)(row + half * 8) * work.n + x + column) = eight;
+        for (int column = 0; column < width; column += 16) {
+            const int at = (box * 64 + column) / 2, eight = column / 8 + lane / 16;
+            const u32 place = to + (whole ? row * 128 + (eight ^ row % 8) * 16 : (row * width + eight * 8) * 2);
+            const u32 a = rounded(sums[at], sums[at + 1]), b = rounded(sums[at + 2], sums[at + 3]);
+            if (column + 8 < width)
+                store_matrix(place, a, b, rounded(sums[at + 4], sums[at + 5]), rounded(sums[at + 6], sums[at + 7]));
+            else
+                store_matrix(place, a, b);
         }
+        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+        group_meets(group);
+        if (thread == 0) store_box(whole ? c_at : rest_at, to, x + box * 64, y);
     }
 }
 
@@ -283,13 +317,13 @@ __device__ static void add_parts(u16* c, const float (&sums)[SUMS], float4* part
 }
 
 extern "C" __global__ CLUSTERED __launch_bounds__(THREADS * (MEMBERS + 1), 1) void matmul_hopper(
-    const __grid_constant__ Map a_at, const __grid_constant__ Map b_at, u16* c, float4* parts, u32* counts,
-    const int m, const int n, const int k, const int rows, const int columns, const int whole, const int splits,
-    const int chunk) {
+    const __grid_constant__ Map a_at, const __grid_constant__ Map b_at, const __grid_constant__ Map c_at,
+    const __grid_constant__ Map rest_at, u16* c, float4* parts, u32* counts, const u32 loaded, const int m, const int n,
+    const int k, const int rows, const int columns, const int whole, const int splits, const int chunk) {
     extern __shared__ unsigned char memory[];
     const Work work = {m, n, k, rows, columns, whole, splits, chunk};
     const u32 base = (address(memory) + 1023) & ~1023u;
-    const u32 full = base + STAGES * STAGE, empty = full + 8 * STAGES;
+    const u32 buffers = base + STAGES * STAGE, full = buffers + MEMBERS * BUFFERS * BOX, empty = full + 8 * STAGES;
     const int group = threadIdx.x / THREADS, thread = threadIdx.x % THREADS;
     u32 rank = 0;
     if (CLUSTER > 1) asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
@@ -302,7 +336,7 @@ extern "C" __global__ CLUSTERED __launch_bounds__(THREADS * (MEMBERS + 1), 1) vo
     cluster_meets();
     if (group == MEMBERS) {
         asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(LOADER));
-        if (thread == 0) load_blocks(a_at, b_at, base, full, empty, rank, first, items, stride, work);
+        if (thread == 0) load_blocks(a_at, b_at, base, full, empty, rank, first, items, stride, loaded, work);
     } else {
         asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(REGISTERS));
         Blocks blocks = {base, full, empty, group, thread};
@@ -310,28 +344,32 @@ extern "C" __global__ CLUSTERED __launch_bounds__(THREADS * (MEMBERS + 1), 1) vo
             const Item item(i, work);
             float sums[SUMS];
 #if ITEM == 1
-            float some[SUMS];
+            float some[2 * EACH];
 #pragma unroll
             for (int s = 0; s < SUMS; ++s) sums[s] = 0;
-            for (int start = item.begin; start < item.end; start += BK) add_block(blocks, sums, some);
+            int start = item.begin;
+            for (; start + (PASS - 1) * BK < item.end; start += PASS * BK) add_blocks<PASS>(blocks, sums, some);
+            for (; start < item.end; start += BK) add_blocks<1>(blocks, sums, some);
 #else
             for (int start = item.begin; start < item.end; start += BK) {
                 const u32 before = blocks.last;
                 blocks.wait_for_next();
                 fence();
                 blocks.start<false>(sums, start > item.begin);
-                if (COLUMNS > WIDTH) blocks.start<true>(sums, start > item.begin);
+                if (COLUMNS > WIDTH) blocks.start<true>(sums + WIDTH / 2, start > item.begin);
                 commit();
-                asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
-                // The products of the block before this one have ended in this warpgroup.
-                if (start > item.begin) blocks.free(before);
+                asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(BEHIND) : "memory");
+                if (!BEHIND)
+                    blocks.free(blocks.last);
+                else if (start > item.begin)
+                    blocks.free(before);
             }
-            products_end<0, 0, SUMS>(sums);
-            blocks.free(blocks.last);
+            products_end<0, SUMS>(sums);
+            if (BEHIND) blocks.free(blocks.last);
 #endif
             const int y = (item.row * CLUSTER + rank) * ROWS + group * 64, x = item.column * COLUMNS;
             if (i < whole) {
-                store(c, sums, y, x, thread, work);
+                store(c_at, rest_at, buffers + group * BUFFERS * BOX, sums, y, x, group, thread);
             } else {
                 const int tile = (i - whole) / splits;
                 float4* tile_at = parts + ((u64)(tile * splits * CLUSTER + rank) * MEMBERS + group) * (SUMS / 4) * THREADS;
@@ -339,6 +377,7 @@ extern "C" __global__ CLUSTERED __launch_bounds__(THREADS * (MEMBERS + 1), 1) vo
                 add_parts(c, sums, tile_at, count, item.part, y, x, group, thread, work);
             }
         }
+        if (thread == 0) boxes_are_read<0>();
     }
     if (CLUSTER > 1) cluster_meets();  // a block stays while the other sends to it or arrives at it
 }

@@ -35,26 +35,29 @@ THREADS = 128  # of a warpgroup
 SHARED = 227 * 1024 - 1024  # bytes for blocks of k; they begin at a multiple of 1024
 BARRIERS = 2 * 8  # bytes for each block of k
 MOST_STAGES = 8
+LEAST_BUFFERS = 2  # boxes of C of a warpgroup: one is written while TMA reads the other
 # By the number of warpgroups that multiply: registers of their threads and of those that load, the
 # most columns of a tile, and the most of one product. With three, a launch gives a thread 128
 # registers, and the assembler refuses products whose sums need more.
 REGISTERS = {1: (240, 56), 2: (232, 40), 3: (160, 32)}
 MOST_COLUMNS = {2: {1: 256, 2: 320, 3: 256}, 1: {1: 192, 2: 192, 3: 128}}
 LEAST_COLUMNS = 64
+MOST_TWICE = 128  # columns of which a thread has the sums and two products, in fp8
 MOST_WIDTH = {1: 256, 2: 256, 3: 192}
 SPLITS = (1, 2, 3, 4, 6, 8, 12, 16)  # parts of k in the last wave
 LEAST_PART = 1024  # bytes of k in a part
-# The model, in cycles: a request of the L2, the store of an element, the sum and store of one that
-# is computed in parts, and the meetings of a cluster. They are fitted to 93 trials on an H200, of
-# 13 sizes: among these, its first choice has 99.7 % of a size's best rate in the mean and 97 % at
-# the least. No other size was tried.
-REQUEST, STORED, ADDED, PAIRED = 1.8, 0.07, 1.6, 3000.0
+# The model, in cycles: a request of the L2, the store of an element, and the meetings of a cluster;
+# and, by the blocks of a cluster, the sum and store of an element that is computed in parts. All but
+# ADDED[1] are fitted to 93 trials on an H200, of 13 sizes: among these, its first choice has 99.7 %
+# of a size's best rate in the mean and 97 % at the least. No other size was tried, and stores went
+# without TMA, which made them longer. ADDED[1] is from trials of five large tiles.
+REQUEST, STORED, PAIRED = 1.8, 0.07, 3000.0
+ADDED = {1: 0.6, 2: 1.6}
 SHARPNESS = 10  # products and requests, of which the longer counts, hinder each other if alike
 PRODUCTS = 32  # elements of C whose products of a block a multiprocessor computes in a cycle
-# The model of fp8: cycles of a block beside its products, how many times as long a block takes in a
-# cluster, and cycles to sum and store an element that is computed in parts. They are estimates from
-# trials of some tiles of eight products on an H200, and no fit.
-FP8_BLOCK, FP8_PAIRED, FP8_ADDED = 200.0, 1.04, 0.6
+# The model of fp8: cycles of a block beside its products, and how many times as long a block takes
+# in a cluster. They are estimates from trials of some tiles of nine products on an H200, and no fit.
+FP8_BLOCK, FP8_PAIRED = 110.0, 1.04
 TRIED = 4  # tiles that the model puts first, which are timed
 
 
@@ -79,28 +82,40 @@ class Tile(NamedTuple):
 
     @property
     def stages(self) -> int:
-        """Blocks of k that shared memory holds."""
-        return min(MOST_STAGES, SHARED // ((self.members + self.boxes) * BOX + BARRIERS))
+        """Blocks of k that shared memory holds beside boxes of C."""
+        boxes = self.members * min(self.boxes, LEAST_BUFFERS)
+        return min(MOST_STAGES, (SHARED - boxes * BOX) // self._stage)
+
+    @property
+    def buffers(self) -> int:
+        """Boxes of C of a warpgroup that shared memory holds."""
+        return min(self.boxes, (SHARED - self.stages * self._stage) // (self.members * BOX))
 
     @property
     def shared(self) -> int:
         """Bytes of shared memory of a block."""
-        return self.stages * ((self.members + self.boxes) * BOX + BARRIERS) + 1024
+        return self.stages * self._stage + self.buffers * self.members * BOX + 1024
+
+    @property
+    def _stage(self) -> int:
+        return (self.members + self.boxes) * BOX + BARRIERS
 
     def width(self, size: int) -> int:
-        """Return the columns of the first product of elements of *size* bytes. In fp8 it has half
-        of them. In other dtypes it has as many as fit, and the second one begins at a box."""
+        """Return the columns of the first product of elements of *size* bytes. In fp8 it has all,
+        if two products and their sums fit the registers, or half of them. In other dtypes it has as
+        many as fit, and the second one begins at a box."""
         if size == 1:
-            return ceiling(self.columns, 2 * EIGHT) * EIGHT
+            twice = self.members < 3 and self.columns <= MOST_TWICE
+            return self.columns if twice else ceiling(self.columns, 2 * EIGHT) * EIGHT
         most = MOST_WIDTH[self.members]
         if self.columns <= most:
             return self.columns
         return 128 if self.members == 3 else 192
 
 
-# Large tiles move the fewest bytes, which the model does not count. For 6144³ it puts others first,
-# but 192 x 256 was the fastest on an H200.
-LARGE = {2: (Tile(2, 256, 1), Tile(3, 256, 1)), 1: (Tile(2, 192, 1), Tile(3, 128, 1))}
+# Large tiles move the fewest bytes, which costs the least power, so that the clock is higher where
+# the power limit holds it. The model does not count that.
+LARGE = {2: ((2, 256), (3, 256)), 1: ((2, 192), (3, 128))}  # warpgroups and columns
 MUCH = 1.1  # times the fewest cycles, at most
 
 
@@ -158,14 +173,14 @@ def cycles(m: int, n: int, k: int, tile: Tile, processors: int, size: int = 2) -
         products = (products + FP8_BLOCK) * (FP8_PAIRED if tile.cluster > 1 else 1)
     block = (products**SHARPNESS + (REQUEST * requests) ** SHARPNESS) ** (1 / SHARPNESS)
     whole = ceiling(k, depth) * block + STORED * elements
-    part = work.chunk // depth * block + (FP8_ADDED if size == 1 else ADDED) * elements
+    part = work.chunk // depth * block + ADDED[tile.cluster] * elements
     total = ceiling(work.whole, clusters) * whole + PAIRED * (tile.cluster > 1)
     return float(total + ceiling(work.rest * work.splits, clusters) * part)
 
 
 def tiles(m: int, n: int, k: int, processors: int, size: int = 2) -> list[Tile]:
     """Return the tiles to try for elements of *size* bytes: those with the fewest modelled cycles,
-    two of a size at most, and large ones that are not much slower."""
+    two of a size at most, and the best division of each large one, if it is not much slower."""
 
     def usable(tile: Tile) -> bool:
         few = tile.splits == 1 or k * size >= LEAST_PART * tile.splits
@@ -184,8 +199,11 @@ def tiles(m: int, n: int, k: int, processors: int, size: int = 2) -> list[Tile]:
         same = sum(tile[:2] == other[:2] for other in chosen)
         if same < 2 and len(chosen) < TRIED:
             chosen.append(tile)
-    allowed = MUCH * modelled[chosen[0]]
-    return chosen + [t for t in LARGE[size] if t not in chosen and modelled[t] <= allowed]
+    for large in LARGE[size]:
+        best = min((tile for tile in modelled if tile[:2] == large), key=modelled.__getitem__)
+        if best not in chosen and modelled[best] <= MUCH * modelled[chosen[0]]:
+            chosen.append(best)
+    return chosen
 
 
 def multiply_source(name: str, columns: int, dtype: torch.dtype) -> str:
@@ -224,6 +242,7 @@ def source_of(tile: Tile, dtype: torch.dtype) -> str:
         "WIDTH": width,
         "CLUSTER": tile.cluster,
         "STAGES": tile.stages,
+        "BUFFERS": tile.buffers,
         "GROUP": GROUP // tile.cluster,
         "REGISTERS": own,
         "LOADER": loader,
@@ -257,19 +276,23 @@ def multiply_by(a: torch.Tensor, b: torch.Tensor, tile: Tile) -> Call:
     sums = work.rest * work.splits * tile.cluster * tile.rows * tile.columns
     parts = torch.empty(sums, dtype=torch.float32, device=device)
     counts = torch.zeros(work.rest * tile.cluster * tile.members, dtype=torch.int32, device=device)
+    rows = min(m, tile.rows)  # a box with rows outside of A takes longer
+    loaded = rows * LINE + tile.boxes * BOX
     maps = (
-        tensor_map(a.data_ptr(), a.dtype, a.shape, (tile.rows, LINE // size)),
+        tensor_map(a.data_ptr(), a.dtype, a.shape, (rows, LINE // size)),
         tensor_map(b.data_ptr(), b.dtype, stored.shape, (SIDE // tile.cluster, LINE // size)),
+        tensor_map(c.data_ptr(), c.dtype, c.shape, (SIDE, SIDE)),
+        tensor_map(c.data_ptr(), c.dtype, c.shape, (SIDE, tile.columns % SIDE or SIDE), False),
     )
     pointers = [tensor.data_ptr() for tensor in (c, parts, counts)]
-    values = (*maps, *pointers, m, n, k, *work)
-    types = (None, None, *[POINTER] * len(pointers), *[U32] * (3 + len(work)))
-    grid = min(work.items, clusters) * tile.cluster
+    values = (*maps, *pointers, loaded, m, n, k, *work)
+    types = (*[None] * len(maps), *[POINTER] * len(pointers), *[U32] * (4 + len(work)))
+    grid, shared = min(work.items, clusters) * tile.cluster, tile.shared
     held = (a, b, parts, counts)
 
     def call() -> torch.Tensor:
         stream = torch.cuda.current_stream(held[0].device).cuda_stream
-        kernel.launch(stream, grid, threads, values, types, tile.shared, together=work.rest > 0)
+        kernel.launch(stream, grid, threads, values, types, shared, together=work.rest > 0)
         return c
 
     return call
