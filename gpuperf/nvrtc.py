@@ -143,6 +143,7 @@ def tensor_map(
     zero, and is not written. Raises: CannotMeasure.
     """
     driver, _ = _bindings()
+    swizzle = "128B" if swizzled else "NONE"
     names = {"torch.bfloat16": "BFLOAT16", "torch.float16": "FLOAT16"}
     name = names.get(str(dtype), "UINT8")
     # L2 fetches of 256 bytes made a product of unaligned rows 13 % slower on an H200.
@@ -155,7 +156,7 @@ def tensor_map(
         [driver.cuuint32_t(size) for size in reversed(box)],
         [driver.cuuint32_t(1)] * 2,
         driver.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
-        getattr(driver.CUtensorMapSwizzle, f"CU_TENSOR_MAP_SWIZZLE_{'128B' if swizzled else 'NONE'}"),
+        getattr(driver.CUtensorMapSwizzle, f"CU_TENSOR_MAP_SWIZZLE_{swizzle}"),
         driver.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
         driver.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
     )

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from gpuperf.kernels._gluon import gl, gluon_jit
+from gpuperf.kernels._gluon import barriers, gl, gluon_jit, mbarrier
 from gpuperf.kernels._matmul_clusters import Tile, multiply_by
 
 from gpuperf import Point, jit
@@ -128,6 +128,27 @@ def specialized_warps(x):
     gl.warp_specialize([(mark, (x, 0)), (mark, (x, 1)), (mark, (x, 2))], [4, 1], [24, 24])
 
 
+@gluon_jit
+def mark_after(x, bars, PLACE: gl.constexpr):
+    """Arrive at the barrier, or wait for it, and store a one."""
+    if PLACE == 0:
+        mbarrier.arrive(bars.index(0), count=1)
+    else:
+        mbarrier.wait(bars.index(0), 0)
+    gl.store(x + PLACE, 1.0)
+
+
+@gluon_jit
+def shared_barrier(x):
+    """Start warps of three kinds that share a barrier, and nothing else."""
+    bars = barriers(2, 1)
+    gl.warp_specialize(
+        [(mark_after, (x, bars, 0)), (mark_after, (x, bars, 1)), (mark_after, (x, bars, 2))],
+        [4, 1],
+        [24, 24],
+    )
+
+
 def points(axes: dict[str, tuple[Any, ...]]) -> Iterator[dict[str, Any]]:
     """Return every combination of the values of *axes*."""
     if not axes:
@@ -163,10 +184,12 @@ def runs() -> Iterator[tuple[str, Any]]:
 
                 yield f"{name}/{implementation.name}[{words}]", run
 
-    def start() -> None:
-        specialized_warps[(132,)](torch.zeros(3, device="cuda"), num_warps=4, maxnreg=128)
+    for kind, kernel in (("warps", specialized_warps), ("barrier", shared_barrier)):
 
-    yield "gluon/specialized_warps", start
+        def start(kernel: Any = kernel) -> None:
+            kernel[(132,)](torch.zeros(3, device="cuda"), num_warps=4, maxnreg=128)
+
+        yield f"gluon/specialized_{kind}", start
     for dtype, tiles in ((torch.bfloat16, TILES), (torch.float8_e4m3fn, FP8_TILES)):
         for tile in tiles:
 

@@ -46,17 +46,17 @@ MOST_TWICE = 128  # columns of which a thread has the sums and two products, in 
 MOST_WIDTH = {1: 256, 2: 256, 3: 192}
 SPLITS = (1, 2, 3, 4, 6, 8, 12, 16)  # parts of k in the last wave
 LEAST_PART = 1024  # bytes of k in a part
-# The model, in cycles: a request of the L2, the store of an element, and the meetings of a cluster;
-# and, by the blocks of a cluster, the sum and store of an element that is computed in parts. All but
-# ADDED[1] are fitted to 93 trials on an H200, of 13 sizes: among these, its first choice has 99.7 %
-# of a size's best rate in the mean and 97 % at the least. No other size was tried, and stores went
-# without TMA, which made them longer. ADDED[1] is from trials of five large tiles.
+# The model, in cycles: a request of the L2, the store of an element, meetings of a cluster, and, by
+# the blocks of a cluster, the sum and store of an element that is computed in parts. All but
+# ADDED[1], which is from trials of five large tiles, are fitted to 93 trials on an H200, of 13
+# sizes: among these, its first choice has 99.7 % of a size's best rate in the mean and 97 % at the
+# least. No other size was tried, and stores went without TMA, which made them longer.
 REQUEST, STORED, PAIRED = 1.8, 0.07, 3000.0
 ADDED = {1: 0.6, 2: 1.6}
 SHARPNESS = 10  # products and requests, of which the longer counts, hinder each other if alike
 PRODUCTS = 32  # elements of C whose products of a block a multiprocessor computes in a cycle
 # The model of fp8: cycles of a block beside its products, and how many times as long a block takes
-# in a cluster. They are estimates from trials of some tiles of nine products on an H200, and no fit.
+# in a cluster. They are estimates from trials of some tiles of nine products, and no fit.
 FP8_BLOCK, FP8_PAIRED = 110.0, 1.04
 TRIED = 4  # tiles that the model puts first, which are timed
 
