@@ -185,13 +185,22 @@ def load_kernels(source: str, arch: str, names: Sequence[str]) -> dict[str, Kern
     }
 
 
-@cache
 def kernel_in(source: str, arch: str, name: str) -> Kernel:
-    """Return the kernel *name* of the CUDA C text *source*, compiled once in a process."""
-    return load_kernels(source, arch, (name,))[name]
+    """Return the kernel *name* of the CUDA C text *source*, compiled once for each GPU."""
+    return _loaded(_context(), source, arch, (name,))[name]
+
+
+def kernels_of(name: str, arch: str, names: Sequence[str]) -> dict[str, Kernel]:
+    """Return the kernels *names* of `kernels/cuda/<name>`, compiled once for each GPU."""
+    return _loaded(_context(), read_source(name), arch, tuple(names))
+
+
+def _context() -> int:
+    """Return the address of the current context: a module is loaded into one alone."""
+    driver, _ = _bindings()
+    return int(_checked(driver.cuCtxGetCurrent(), "the context of the GPU"))
 
 
 @cache
-def kernels_of(name: str, arch: str, names: Sequence[str]) -> dict[str, Kernel]:
-    """Return the kernels *names* of `kernels/cuda/<name>`, compiled once in a process."""
-    return load_kernels(read_source(name), arch, names)
+def _loaded(context: int, source: str, arch: str, names: tuple[str, ...]) -> dict[str, Kernel]:
+    return load_kernels(source, arch, names)

@@ -14,15 +14,30 @@ pytestmark = [
         reason="needs a Hopper GPU",
     ),
 ]
-# Tiles larger than C, rows that TMA moves unaligned, k that no block divides, and several waves.
-SIZES = [(64, 8, 72), (130, 264, 2048), (600, 520, 1032), (3000, 1992, 1544)]
+# Fewer rows than a box, tiles larger than C, rows that TMA moves unaligned, k that no block
+# divides, and several waves.
+SIZES = [
+    (1, 8, 72),
+    (16, 264, 1032),
+    (64, 8, 72),
+    (130, 264, 2048),
+    (600, 520, 1032),
+    (3000, 1992, 1544),
+]
 TILES = [
     Tile(members, columns, cluster)
     for members, widths in ((1, (64, 256)), (2, (128, 168, 256, 280, 320)), (3, (192, 216, 256)))
     for columns in widths
     for cluster in (1, 2)
 ]
-FP8_SIZES = [(64, 16, 80), (130, 272, 2048), (600, 528, 1040), (3000, 2000, 1552)]
+FP8_SIZES = [
+    (1, 16, 80),
+    (16, 272, 1040),
+    (64, 16, 80),
+    (130, 272, 2048),
+    (600, 528, 1040),
+    (3000, 2000, 1552),
+]
 FP8_TILES = [
     Tile(members, columns, cluster)
     for members, widths in ((1, (64, 192)), (2, (72, 128, 168, 192)), (3, (72, 128)))

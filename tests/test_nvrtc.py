@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from gpuperf import nvrtc
 from gpuperf.errors import CannotMeasure
 from gpuperf.measure.timers.window import OWN_KERNELS
 from gpuperf.nvrtc import compile_source, read_source
@@ -46,3 +47,17 @@ def test_our_kernels_compile(source: str, kernels: tuple[str, ...], arch: str) -
 def test_a_fault_in_the_source_is_reported_with_its_line() -> None:
     with pytest.raises(CannotMeasure, match=r"gpuperf.cu\(2\).*undefined"):
         compile_source('extern "C" __global__ void f(int* p) {\n  *p = nowhere;\n}', "sm_90")
+
+
+def test_each_gpu_has_its_own_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded = []
+
+    def load(source: str, arch: str, names: tuple[str, ...]) -> dict[str, object]:
+        loaded.append(source)
+        return {name: object() for name in names}
+
+    contexts = iter([1, 2, 1])
+    monkeypatch.setattr(nvrtc, "load_kernels", load)
+    monkeypatch.setattr(nvrtc, "_context", lambda: next(contexts))
+    first, second, again = (nvrtc.kernel_in("a source of this test", "sm_90", "f") for _ in "123")
+    assert first is again and first is not second and len(loaded) == 2
