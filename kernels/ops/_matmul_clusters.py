@@ -7,6 +7,16 @@ two requests of the L2. The kernel is compiled for the tile; of those that a mod
 waves puts first, the fastest is taken.
 
 In fp8 each block's products are added in fp32, so that a tile has half the columns, or two thirds.
+
+What each step gained on an H200 (docs/measured/README.md):
+
+- Two blocks that share their part of B: tiles of 280 columns had taken 1.38 times as long.
+- L2 fetches of 128 bytes in place of 256, in 1000 x 9000 x 7000: 13 % more rate.
+- Stores by TMA: 0.4 to 1.2 % of the time in bf16, 3 to 7 % in fp8.
+- Additions of a block of fp8 behind the products of the next one: 4 to 6 % where registers suffice.
+- Boxes with no more rows than A: 16 rows in bf16 take two thirds of the time.
+- Tiles of 192 x 256 and parts of k in the last wave, in 8192 x 8192 x 8192: 2.8 %, by the clock
+  that the power limit allows.
 """
 
 from __future__ import annotations

@@ -85,9 +85,12 @@ def _values(row: CollectiveRow) -> dict[str, Any]:
 def straggler_line(compared: Together) -> str:
     """Return which rank the others wait for; empty if their waiting was not compared."""
     if compared.straggler is not None:
+        # A traced step may be twice as long as a plain one, and its waiting longer than that.
+        traced_s = min((row.traced_s for row in compared.rows if row.traced_s), default=None)
+        step = "a step" if traced_s is None else f"of a traced step of {format_time(traced_s)}"
         return (
             f"rank {compared.straggler} is the straggler: every other rank waits "
-            f"{format_time(compared.late_s)} a step for it, or longer"
+            f"{format_time(compared.late_s)} {step} for it, or longer"
         )
     if not compared.steps:
         return ""

@@ -180,7 +180,7 @@ def test_the_report_names_the_straggler_and_what_it_costs() -> None:
         ranked(0, *((30 * MS,),) * 5), ranked(1, *((10 * MS,),) * 5, compute_s=80 * MS)
     )
     text = "\n".join(render([table], "table", WIDE) for table in together_tables(profile))
-    assert "rank 1 is the straggler: every other rank waits 20.00 ms a step" in text
+    assert "straggler: every other rank waits 20.00 ms of a traced step of 100.0 ms for it" in text
     assert "105 MB/s" in text  # busbw of two ranks: 2^20 bytes in the 10 ms of the last rank
     titles = [gain.title for gain in findings(profile, run.header)]
     assert titles[0] == "find out why rank 1 is late: its data, its host, its clocks"
