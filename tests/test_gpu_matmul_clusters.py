@@ -15,7 +15,7 @@ pytestmark = [
     ),
 ]
 # Fewer rows than a box, tiles larger than C, rows that TMA moves unaligned, k that no block
-# divides, and several waves.
+# divides, several waves, and tiles that end before TMA has stored the ones before.
 SIZES = [
     (1, 8, 72),
     (16, 264, 1032),
@@ -23,6 +23,7 @@ SIZES = [
     (130, 264, 2048),
     (600, 520, 1032),
     (3000, 1992, 1544),
+    (3000, 8200, 8),
 ]
 TILES = [
     Tile(members, columns, cluster)
@@ -37,6 +38,7 @@ FP8_SIZES = [
     (130, 272, 2048),
     (600, 528, 1040),
     (3000, 2000, 1552),
+    (3000, 8208, 16),
 ]
 FP8_TILES = [
     Tile(members, columns, cluster)

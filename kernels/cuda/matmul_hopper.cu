@@ -1,8 +1,9 @@
 // The matrix product C = A·B of bf16, fp16 or fp8 on Hopper, with the tensor cores' `wgmma`.
 //
 // One warpgroup loads blocks of A and B by TMA. Each of the others multiplies 64 rows of a tile of C, rounds the
-// sums, and stores them by TMA, which goes on beside the products of the next tile. Blocks of a cluster have the same columns, so that each loads a part of their block of B for both.
-// Programs are persistent: the blocks of the next tile arrive while a tile is stored.
+// sums, and stores them by TMA, which goes on beside the products of the next tile. Blocks of a cluster have the same
+// columns, so that each loads a part of their block of B for both. Programs are persistent: the blocks of the next
+// tile arrive while a tile is stored.
 //
 // In fp8, B is column-major, and each block's products are added to the sums in fp32, since tensor cores keep
 // about 14 bits of a sum of products in fp8. Products are added while the tensor cores have the next ones: those of
@@ -12,10 +13,9 @@
 // for the others' sums, and adds its share of them, always in the same order.
 //
 // `_matmul_clusters.py` defines ITEM (bytes of an element), MEMBERS (warpgroups that multiply), COLUMNS of a tile,
-// WIDTH (those of the first of its products), CLUSTER (blocks), STAGES (blocks of k in shared memory), BUFFERS (boxes of
-// C of a warpgroup there), GROUP (rows
-// of tiles that are computed together), registers of a thread, ROUND (the conversion of two sums), and `multiply`,
-// with `multiply_rest` for the columns from WIDTH on.
+// WIDTH (those of the first of its products), CLUSTER (blocks), STAGES (blocks of k in shared memory), BUFFERS (boxes
+// of C of a warpgroup there), GROUP (rows of tiles that are computed together), registers of a thread, ROUND (the
+// conversion of two sums), and `multiply`, with `multiply_rest` for the columns from WIDTH on.
 
 typedef unsigned u32;
 typedef unsigned long long u64;
@@ -95,7 +95,7 @@ __device__ static u32 rounded(float low, float high) {
     return word;
 }
 
-// Store 16 x 16 or 16 x 8 elements to shared memory: lane i gives the address of row i % 16, of columns from i / 16 * 8.
+// Store 16 x 16 or 16 x 8 elements to shared memory: lane i gives the address of eight columns of row i % 16.
 __device__ static void store_matrix(u32 at, u32 a, u32 b) {
     asm volatile("stmatrix.sync.aligned.m8n8.x2.shared.b16 [%0], {%1, %2};" ::"r"(at), "r"(a), "r"(b) : "memory");
 }
@@ -141,10 +141,6 @@ __device__ static void products_end(float* sums) {
 #pragma unroll
     for (int s = 0; s < COUNT; ++s) asm volatile("" : "+f"(sums[s])::"memory");
 }
-
-// Blocks whose products are left when those of the next one begin. A warpgroup that is alone must not let the tensor
-// cores wait; several fill each other's pauses, and free a block sooner.
-constexpr int BEHIND = MEMBERS == 1;
 
 struct Work {
     int m, n, k, rows, columns;  // rows and columns of C in tiles of a cluster
@@ -262,6 +258,8 @@ __device__ static void store(const Map& c_at, const Map& rest_at, u32 buffers, c
         const bool whole = box < COLUMNS / 64;
         const int width = whole ? 64 : COLUMNS % 64;
         const u32 to = buffers + box % BUFFERS * BOX;
+        // Each tile begins with the first buffer, whose box need not be the oldest of those that are read.
+        if (thread == 0 && box == 0 && BOXES % BUFFERS) boxes_are_read<0>();
         if (thread == 0) boxes_are_read<BUFFERS - 1>();
         group_meets(group);
 #pragma unroll
@@ -351,6 +349,9 @@ extern "C" __global__ CLUSTERED __launch_bounds__(THREADS * (MEMBERS + 1), 1) vo
             for (; start + (PASS - 1) * BK < item.end; start += PASS * BK) add_blocks<PASS>(blocks, sums, some);
             for (; start < item.end; start += BK) add_blocks<1>(blocks, sums, some);
 #else
+            // Blocks whose products are left when those of the next one begin. A warpgroup that is alone must not let
+            // the tensor cores wait; several fill each other's pauses, and free a block sooner.
+            constexpr int BEHIND = MEMBERS == 1;
             for (int start = item.begin; start < item.end; start += BK) {
                 const u32 before = blocks.last;
                 blocks.wait_for_next();
@@ -372,7 +373,8 @@ extern "C" __global__ CLUSTERED __launch_bounds__(THREADS * (MEMBERS + 1), 1) vo
                 store(c_at, rest_at, buffers + group * BUFFERS * BOX, sums, y, x, group, thread);
             } else {
                 const int tile = (i - whole) / splits;
-                float4* tile_at = parts + ((u64)(tile * splits * CLUSTER + rank) * MEMBERS + group) * (SUMS / 4) * THREADS;
+                const u64 own = (u64)(tile * splits * CLUSTER + rank) * MEMBERS + group;
+                float4* tile_at = parts + own * (SUMS / 4) * THREADS;
                 u32* count = counts + (tile * CLUSTER + rank) * MEMBERS + group;
                 add_parts(c, sums, tile_at, count, item.part, y, x, group, thread, work);
             }

@@ -58,9 +58,9 @@ SPLITS = (1, 2, 3, 4, 6, 8, 12, 16)  # parts of k in the last wave
 LEAST_PART = 1024  # bytes of k in a part
 # The model, in cycles: a request of the L2, the store of an element, meetings of a cluster, and, by
 # the blocks of a cluster, the sum and store of an element that is computed in parts. All but
-# ADDED[1], which is from trials of five large tiles, are fitted to 93 trials on an H200, of 13
-# sizes: among these, its first choice has 99.7 % of a size's best rate in the mean and 97 % at the
-# least. No other size was tried, and stores went without TMA, which made them longer.
+# ADDED[1] are fitted to 93 trials on an H200, of 13 sizes, when stores went without TMA, which made
+# them longer; with an ADDED[1] of 1.6, the first choice had 99.7 % of a size's best rate in the
+# mean and 97 % at the least. Since then trials of five large tiles gave ADDED[1].
 REQUEST, STORED, PAIRED = 1.8, 0.07, 3000.0
 ADDED = {1: 0.6, 2: 1.6}
 SHARPNESS = 10  # products and requests, of which the longer counts, hinder each other if alike

@@ -16,12 +16,13 @@ A GPU that cannot access the peer's memory copies through the host by the copy e
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any
 
 import torch
 
 from gpuperf import Axis, Bytes, Cost, Implementation, Point, Workload
-from gpuperf.nvrtc import POINTER, U32, U64, copy_async, kernel_in, kernels_of
+from gpuperf.nvrtc import POINTER, U32, U64, Kernel, copy_async, kernel_in, kernels_of
 
 Inputs = Mapping[str, torch.Tensor]
 Call = Callable[[], Any]
@@ -67,12 +68,17 @@ def by_copy_engine(target: torch.Tensor, source: torch.Tensor, ways: int) -> Non
     copy_async(target.data_ptr(), source.data_ptr(), source.numel() * SIZE, stream)
 
 
+@cache
+def _copier(device: int) -> tuple[Kernel, int]:
+    """Return the kernel that copies, and the number of SMs, of the current *device*."""
+    kernels = kernels_of("stream.cu", arch(torch.empty(0, device=device)), ("copy_vector",))
+    return kernels["copy_vector"], torch.cuda.get_device_properties(device).multi_processor_count
+
+
 def by_sm(target: torch.Tensor, source: torch.Tensor, ways: int) -> None:
     """Queue the copy by a kernel of the current device, which shares its SMs among *ways*."""
-    here = torch.cuda.current_device()
-    kernel = kernels_of("stream.cu", arch(torch.empty(0, device=here)), ("copy_vector",))
-    sms = torch.cuda.get_device_properties(here).multi_processor_count
-    kernel["copy_vector"].launch(
+    kernel, sms = _copier(torch.cuda.current_device())
+    kernel.launch(
         int(torch.cuda.current_stream().cuda_stream),
         BLOCKS_PER_SM // ways * sms,
         THREADS,
