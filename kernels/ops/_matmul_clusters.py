@@ -176,7 +176,7 @@ def cycles(m: int, n: int, k: int, tile: Tile, processors: int, size: int = 2) -
     a_lines = b_lines = 1 + (k % depth > 0)
     if size == 2:
         b_lines = 1 + (n % depth > 0 or tile.columns % depth > 0)
-    requests = tile.rows * a_lines + SIDE * tile.boxes * b_lines / tile.cluster
+    requests = min(m, tile.rows) * a_lines + SIDE * tile.boxes * b_lines / tile.cluster
     elements = tile.rows * tile.columns
     products = elements / PRODUCTS
     if size == 1:
