@@ -139,8 +139,10 @@ def tensor_map(
     """Return the argument of a kernel that moves boxes of a contiguous matrix by TMA.
 
     *dtype* is one of torch's floats of one or two bytes; *shape* and *box* are rows and columns.
-    Rows of a box have 128 bytes, if they are *swizzled* in shared memory. What is outside reads as
-    zero, and is not written. Raises: CannotMeasure.
+    A box that is *swizzled* in shared memory has rows of 128 bytes at most; in another its rows
+    follow each other. What is outside of the matrix reads as zero, and is not written.
+
+    Raises: CannotMeasure.
     """
     driver, _ = _bindings()
     swizzle = "128B" if swizzled else "NONE"
