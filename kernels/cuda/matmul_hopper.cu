@@ -9,8 +9,8 @@
 // about 14 bits of a sum of products in fp8. Products are added while the tensor cores have the next ones: those of
 // the next block, or, where registers do not suffice, those of the other half of the columns.
 //
-// Of the last wave each tile may be computed in parts of k. All programs of a tile are running then; each waits
-// for the others' sums, and adds its share of them, always in the same order.
+// Of the last wave each tile may be computed in parts of k. The program of the last part waits for the sums of the
+// others, which have begun before, and adds them, always in the same order.
 //
 // `_matmul_clusters.py` defines ITEM (bytes of an element), MEMBERS (warpgroups that multiply), COLUMNS of a tile,
 // WIDTH (those of the first of its products), CLUSTER (blocks), STAGES (blocks of k in shared memory), BUFFERS (boxes
@@ -278,45 +278,39 @@ __device__ static void store(const Map& c_at, const Map& rest_at, u32 buffers, c
     }
 }
 
-// Leave the sums of a part of k in *parts*, wait for those of all parts of the tile, and store a share of the
-// columns. *count* is 0 before and after.
-__device__ static void add_parts(u16* c, const float (&sums)[SUMS], float4* parts, u32* count, int part, int y, int x,
-                                 int group, int thread, const Work& work) {
-    constexpr u64 TILE = (u64)MEMBERS * SUMS / 4 * THREADS;
-    float4* mine = parts + part * CLUSTER * TILE + thread;
+constexpr u64 PART = (u64)MEMBERS * CLUSTER * SUMS / 4 * THREADS;  // sums of a tile, in fours
+
+// Leave the sums of a part of k, and count it.
+__device__ static void leave(const float (&sums)[SUMS], float4* to, u32* count, int group, int thread) {
 #pragma unroll
     for (int q = 0; q < SUMS / 4; ++q)
-        __stcg(mine + q * THREADS, make_float4(sums[4 * q], sums[4 * q + 1], sums[4 * q + 2], sums[4 * q + 3]));
+        __stcg(to + q * THREADS, make_float4(sums[4 * q], sums[4 * q + 1], sums[4 * q + 2], sums[4 * q + 3]));
     __threadfence();
     group_meets(group);
+    if (thread == 0) atomicAdd(count, 1);
+}
+
+// Add what the others have left, in the order of the parts. *count* is 0 before and after.
+__device__ static void collect(float (&sums)[SUMS], const float4* from, u32* count, int others, int group, int thread) {
     if (thread == 0) {
-        atomicAdd(count, 1);
-        while (*(volatile u32*)count < work.splits) {
+        while (*(volatile u32*)count < others) {
         }
         __threadfence();
+        *count = 0;
     }
     group_meets(group);
-    const int lane = thread % 32, row = y + thread / 32 * 16 + lane / 4;
-    for (int q = part; q < SUMS / 4; q += work.splits) {
-        float4 total = make_float4(0, 0, 0, 0);
-        for (int other = 0; other < work.splits; ++other) {
-            const float4 one = __ldcg(parts + other * CLUSTER * TILE + thread + q * THREADS);
-            total.x += one.x, total.y += one.y, total.z += one.z, total.w += one.w;
-        }
-        const int column = x + q * 8 + lane % 4 * 2;
-        if (column < work.n) {
-            u16* to = c + (u64)row * work.n + column;
-            if (row < work.m) *(u32*)to = rounded(total.x, total.y);
-            if (row + 8 < work.m) *(u32*)(to + 8 * (u64)work.n) = rounded(total.z, total.w);
+    for (int other = 0; other < others; ++other, from += PART) {
+#pragma unroll
+        for (int q = 0; q < SUMS / 4; ++q) {
+            const float4 some = __ldcg(from + q * THREADS);
+            sums[4 * q] += some.x, sums[4 * q + 1] += some.y, sums[4 * q + 2] += some.z, sums[4 * q + 3] += some.w;
         }
     }
-    group_meets(group);
-    if (thread == 0 && atomicAdd(count, 1) == 2 * work.splits - 1) atomicExch(count, 0);
 }
 
 extern "C" __global__ CLUSTERED __launch_bounds__(THREADS * (MEMBERS + 1), 1) void matmul_hopper(
     const __grid_constant__ Map a_at, const __grid_constant__ Map b_at, const __grid_constant__ Map c_at,
-    const __grid_constant__ Map rest_at, u16* c, float4* parts, u32* counts, const u32 loaded, const int m, const int n,
+    const __grid_constant__ Map rest_at, float4* parts, u32* counts, const u32 loaded, const int m, const int n,
     const int k, const int rows, const int columns, const int whole, const int splits, const int chunk) {
     extern __shared__ unsigned char memory[];
     const Work work = {m, n, k, rows, columns, whole, splits, chunk};
@@ -369,14 +363,14 @@ extern "C" __global__ CLUSTERED __launch_bounds__(THREADS * (MEMBERS + 1), 1) vo
             if (BEHIND) blocks.free(blocks.last);
 #endif
             const int y = (item.row * CLUSTER + rank) * ROWS + group * 64, x = item.column * COLUMNS;
-            if (i < whole) {
-                store(c_at, rest_at, buffers + group * BUFFERS * BOX, sums, y, x, group, thread);
+            const int tile = (i - whole) / splits, place = (rank * MEMBERS + group) * (SUMS / 4) * THREADS + thread;
+            float4* left = parts + tile * (splits - 1) * PART + place;
+            u32* count = counts + (tile * CLUSTER + rank) * MEMBERS + group;
+            if (i >= whole && item.part < splits - 1) {
+                leave(sums, left + item.part * PART, count, group, thread);
             } else {
-                const int tile = (i - whole) / splits;
-                const u64 own = (u64)(tile * splits * CLUSTER + rank) * MEMBERS + group;
-                float4* tile_at = parts + own * (SUMS / 4) * THREADS;
-                u32* count = counts + (tile * CLUSTER + rank) * MEMBERS + group;
-                add_parts(c, sums, tile_at, count, item.part, y, x, group, thread, work);
+                if (i >= whole) collect(sums, left, count, splits - 1, group, thread);
+                store(c_at, rest_at, buffers + group * BUFFERS * BOX, sums, y, x, group, thread);
             }
         }
         if (thread == 0) boxes_are_read<0>();

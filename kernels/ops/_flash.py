@@ -80,7 +80,7 @@ class Band(NamedTuple):
 class Mask(NamedTuple):
     """The keys that a query attends to, the scale of its scores, and their cap, of which 0 is none.
 
-    A band replaces the causal mask.
+    A band replaces the causal mask, and may be of documents, which end between queries.
     """
 
     causal: bool
@@ -88,6 +88,7 @@ class Mask(NamedTuple):
     scale: float
     band: Band | None = None
     cap: float = 0.0
+    documents: bool = False
 
     @property
     def kind(self) -> str:

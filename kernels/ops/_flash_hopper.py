@@ -27,7 +27,8 @@ from typing import NamedTuple
 
 import torch
 from gpuperf.kernels._flash import Mask, _plain
-from gpuperf.kernels._flash_hopper_ranges import clear_blocks, hide, key_blocks, tile_at
+from gpuperf.kernels._flash_hopper_ranges import clear_blocks, hide, key_blocks
+from gpuperf.kernels._flash_hopper_schedule import Work, schedule, table_of, work_of
 from gpuperf.kernels._gluon import (
     barriers,
     descriptor,
@@ -38,7 +39,7 @@ from gpuperf.kernels._gluon import (
     left_operand,
     mbarrier,
     packed,
-    programs_for,
+    processors_of,
     sums_layout,
     thread_barrier,
     tma,
@@ -51,23 +52,23 @@ from gpuperf.jit import triton
 
 class Plan(NamedTuple):
     """The keys of a block, warpgroups that compute, blocks in shared memory, whether warpgroups
-    take turns, and whether a program computes several tiles."""
+    take turns, and the time of a row and a block of keys, where another plan has 1."""
 
     keys: int
     members: int
     stages: int
     turns: bool
-    persistent: bool
+    pace: float = 1.0
 
 
-# By head dim and causal mask; chosen by times of 2,048 to 16,384 tokens on an H100.
+# By head dim and whether there is a mask: chosen by times of 2,048 to 16,384 tokens on an H200.
 PLANS = {
-    (64, False): Plan(128, 3, 2, True, False),
-    (64, True): Plan(128, 3, 2, True, False),
-    (128, False): Plan(128, 2, 2, False, False),
-    (128, True): Plan(128, 2, 2, True, False),
-    (256, False): Plan(64, 2, 2, False, False),
-    (256, True): Plan(64, 2, 2, False, False),
+    (64, False): (Plan(128, 3, 2, True), Plan(128, 2, 4, True, 1.06)),
+    (64, True): (Plan(128, 3, 2, True), Plan(128, 2, 4, True, 1.06)),
+    (128, False): (Plan(128, 2, 2, False),),
+    (128, True): (Plan(128, 2, 2, True),),
+    (256, False): (Plan(64, 2, 2, False),),
+    (256, True): (Plan(64, 2, 2, False),),
 }
 # Registers of a thread by the number of warpgroups that compute: at the launch, in a warpgroup
 # that computes, and in the one that loads. A multiprocessor has 65,536.
@@ -75,19 +76,23 @@ REGISTERS = {2: (168, 240, 24), 3: (128, 160, 32)}
 
 
 @gluon_jit
-def load_blocks(q_at, k_at, v_at, buffers, bars, grid, MASK: gl.constexpr):
+def load_blocks(given, buffers, bars, grid, MASK: gl.constexpr):
     """Load the queries of each tile, then its keys and values from the last block to the first."""
+    q_at, k_at, v_at, tiles_at = given
     q_tiles, k_tiles, v_tiles, _o_tiles = buffers
     q_full, q_empty, k_full, k_empty, v_full, v_empty, _turns = bars
-    tiles, blocks, heads, group, _offset, _nq, _nk, _key_begins, _key_ends = grid
+    blocks, heads, group, _offset, _nq, _nk, _key_begins, _key_ends = grid
     MEMBERS: gl.constexpr = q_tiles.shape[0]
     STAGES: gl.constexpr = k_tiles.shape[0]
     BN: gl.constexpr = k_tiles.shape[1]
     row_bytes: gl.constexpr = k_tiles.shape[2] * 2
     phase = 1
     step = 0
-    for tile in range(gl.program_id(0), tiles, gl.num_programs(0)):
-        block, b, h = tile_at(tile, blocks, heads, MASK)
+    tiles_at += gl.program_id(0)
+    tile = gl.load(tiles_at + gl.num_programs(0))
+    for number in range(gl.load(tiles_at)):
+        block, b, h = tile % blocks, tile // blocks // heads, tile // blocks % heads
+        tile = gl.load(tiles_at + (number + 2) * gl.num_programs(0))
         for c in gl.static_range(MEMBERS):
             mbarrier.wait(q_empty.index(c), phase)
             mbarrier.expect(q_full.index(c), 64 * row_bytes)
@@ -231,14 +236,16 @@ def end_tile(state, lse, o_at, at, o_tile, buffers, bars, nq, i):
 
 @gluon_jit
 def attend(
-    lse, o_at, buffers, bars, grid, scalars,
+    results, held,
     MASK: gl.constexpr, CAPPED: gl.constexpr, MEMBER: gl.constexpr, TURNS: gl.constexpr,
     OWN: gl.constexpr,
 ):  # fmt: skip
     """Compute 64 rows of o of each tile in a warpgroup."""
+    lse, o_at, tiles_at = results
+    buffers, bars, grid, scalars = held
     q_tiles, k_tiles, _v_tiles, o_tiles = buffers
     q_full, q_empty, _k_full, _k_empty, _v_full, _v_empty, _turns = bars
-    tiles, blocks, heads, _group, offset, nq, nk, key_begins, key_ends = grid
+    blocks, heads, _group, offset, nq, nk, key_begins, key_ends = grid
     factor, slope = scalars
     BN: gl.constexpr = k_tiles.shape[1]
     BM: gl.constexpr = 64 * q_tiles.shape[0]
@@ -246,8 +253,11 @@ def attend(
     phase = 0
     step = 0
     turn = 0
-    for tile in range(gl.program_id(0), tiles, gl.num_programs(0)):
-        block, b, h = tile_at(tile, blocks, heads, MASK)
+    tiles_at += gl.program_id(0)
+    tile = gl.load(tiles_at + gl.num_programs(0))
+    for number in range(gl.load(tiles_at)):
+        block, b, h = tile % blocks, tile // blocks // heads, tile // blocks % heads
+        tile = gl.load(tiles_at + (number + 2) * gl.num_programs(0))
         first = block * BM + MEMBER * 64
         i = first + gl.arange(0, 64, gl.SliceLayout(1, sums_layout(BN)))
         begins = i
@@ -284,10 +294,10 @@ def attend(
 
 
 # One compilation serves all sizes.
-@gluon_jit(do_not_specialize=["offset", "nq", "nk", "tiles", "blocks", "heads", "group"])
+@gluon_jit(do_not_specialize=["offset", "nq", "nk", "blocks", "heads", "group"])
 def forward_hopper_kernel(
-    q_at, k_at, v_at, o_at, lse, key_begins, key_ends, factor, slope, offset, nq, nk, tiles, blocks,
-    heads, group,
+    q_at, k_at, v_at, o_at, lse, tiles_at, key_begins, key_ends, factor, slope, offset, nq, nk,
+    blocks, heads, group,
     MASK: gl.constexpr, CAPPED: gl.constexpr, D: gl.constexpr, BN: gl.constexpr,
     MEMBERS: gl.constexpr, STAGES: gl.constexpr, TURNS: gl.constexpr, OWN: gl.constexpr,
     REGISTERS: gl.constexpr, LOADER: gl.constexpr,
@@ -306,14 +316,16 @@ def forward_hopper_kernel(
     buffers = (q_tiles, k_tiles, v_tiles, o_tiles)
     bars = (queries[0], queries[1], keys[0], keys[1], values[0], values[1], barriers(MEMBERS, 1))
     fence_async_shared()
-    grid = (tiles, blocks, heads, group, offset, nq, nk, key_begins, key_ends)
+    grid = (blocks, heads, group, offset, nq, nk, key_begins, key_ends)
     scalars = (factor, slope)
+    results, given = (lse, o_at, tiles_at), (q_at, k_at, v_at, tiles_at)
+    held = (buffers, bars, grid, scalars)
     if MEMBERS == 2:
         gl.warp_specialize(
             [
-                (attend, (lse, o_at, buffers, bars, grid, scalars, MASK, CAPPED, 0, TURNS, OWN)),
-                (attend, (lse, o_at, buffers, bars, grid, scalars, MASK, CAPPED, 1, TURNS, OWN)),
-                (load_blocks, (q_at, k_at, v_at, buffers, bars, grid, MASK)),
+                (attend, (results, held, MASK, CAPPED, 0, TURNS, OWN)),
+                (attend, (results, held, MASK, CAPPED, 1, TURNS, OWN)),
+                (load_blocks, (given, buffers, bars, grid, MASK)),
             ],
             [4, 1],
             [REGISTERS, LOADER],
@@ -321,14 +333,29 @@ def forward_hopper_kernel(
     else:
         gl.warp_specialize(
             [
-                (attend, (lse, o_at, buffers, bars, grid, scalars, MASK, CAPPED, 0, TURNS, OWN)),
-                (attend, (lse, o_at, buffers, bars, grid, scalars, MASK, CAPPED, 1, TURNS, OWN)),
-                (attend, (lse, o_at, buffers, bars, grid, scalars, MASK, CAPPED, 2, TURNS, OWN)),
-                (load_blocks, (q_at, k_at, v_at, buffers, bars, grid, MASK)),
+                (attend, (results, held, MASK, CAPPED, 0, TURNS, OWN)),
+                (attend, (results, held, MASK, CAPPED, 1, TURNS, OWN)),
+                (attend, (results, held, MASK, CAPPED, 2, TURNS, OWN)),
+                (load_blocks, (given, buffers, bars, grid, MASK)),
             ],
             [4, 4, 1],
             [REGISTERS, REGISTERS, LOADER],
         )
+
+
+def plan_of(d: int, work: Work, processors: int) -> Plan:
+    """Return the plan with the shortest schedule; of a band, whose blocks are short, that with the
+    fewest rows."""
+    plans = PLANS[d, work.mask != "all"]
+    if work.mask == "band":
+        return plans[-1]
+
+    def time(plan: Plan) -> float:
+        rows = 64 * plan.members
+        longest: float = schedule(work, rows, plan.keys, processors)[1]
+        return longest * rows * plan.pace
+
+    return min(plans, key=time) if len(plans) > 1 else plans[0]
 
 
 def forward(
@@ -337,16 +364,18 @@ def forward(
     """Return o (b, h, n_q, d), and the log-sum-exp in base 2 of the scaled scores (b, h, n_q)."""
     (q,), (k, v) = _plain(q), _plain(k, v)
     (b, h, nq, d), nk = q.shape, k.shape[2]
-    plan = plan or PLANS[d, mask.causal or mask.band is not None]
+    work, processors = work_of(mask, q, k), processors_of(q.device)
+    plan = plan or plan_of(d, work, processors)
     o, lse = torch.empty_like(q), torch.empty((b, h, nq), dtype=torch.float32, device=q.device)
-    blocks = triton.cdiv(nq, 64 * plan.members)
-    tiles = blocks * b * h
+    rows = 64 * plan.members
+    table = table_of(work, rows, plan.keys, processors, q.device)
     launch, own, loader = REGISTERS[plan.members]
-    forward_hopper_kernel[(programs_for(tiles, plan.persistent, q.device),)](
+    forward_hopper_kernel[(table.shape[1],)](
         *(descriptor(x, rows) for x, rows in ((q, 64), (k, plan.keys), (v, plan.keys), (o, 64))),
-        lse,
+        *(lse, table),
         *(mask.band[:2] if mask.band else (lse, lse)),
-        *(mask.factor, mask.slope, mask.offset, nq, nk, tiles, blocks, h, h // k.shape[1]),
+        *(mask.factor, mask.slope, mask.offset, nq, nk),
+        *(triton.cdiv(nq, rows), h, h // k.shape[1]),
         MASK=mask.kind,
         CAPPED=mask.cap > 0,
         D=d,

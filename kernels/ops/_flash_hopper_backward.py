@@ -24,7 +24,8 @@ from typing import NamedTuple
 import torch
 from gpuperf.kernels._flash import Mask, _plain
 from gpuperf.kernels._flash_backward import finish_kernel, prepare_kernel
-from gpuperf.kernels._flash_hopper_ranges import query_range
+from gpuperf.kernels._flash_hopper_ranges import query_range, tile_at
+from gpuperf.kernels._flash_hopper_schedule import heads_together, work_of
 from gpuperf.kernels._gluon import (
     TensorDescriptor,
     barriers,
@@ -36,6 +37,7 @@ from gpuperf.kernels._gluon import (
     gl,
     gluon_jit,
     mbarrier,
+    processors_of,
     thread_barrier,
     tma,
     warpgroup_mma,
@@ -86,13 +88,13 @@ def load_queries(tensors, buffers, bars, grid, MASK: gl.constexpr, AHEAD: gl.con
     q_at, do_at, k_at, v_at, norm_at, sums_at = tensors
     k_tile, v_tile, q_tiles, do_tiles, norms, sums, _ds_tile, _dq_tiles = buffers
     kv_full, q_full, do_full, empty = bars
-    blocks, heads, group, _offset, _nq, _nk, padded, _query_begins, _query_ends = grid
+    blocks, together, heads, group, _offset, _nq, _nk, padded, _query_begins, _query_ends = grid
     STAGES: gl.constexpr = q_tiles.shape[0]
     BM: gl.constexpr = q_tiles.shape[1]
     D: gl.constexpr = q_tiles.shape[2]
     BN: gl.constexpr = k_tile.shape[0]
-    first = gl.program_id(0) % blocks * BN
-    head = gl.program_id(0) // blocks
+    block, head = tile_at(gl.program_id(0), gl.num_programs(0), blocks, together)
+    first = block * BN
     b, h = head // (heads // group), head % (heads // group)
     begin, _clear, _last, whole = query_range(first, grid, MASK, BM, BN)
     mbarrier.expect(kv_full, 2 * BN * D * 2)
@@ -243,13 +245,13 @@ def differentiate(
     """Compute dk and dv of a block of keys, and add its terms to dq."""
     k_tile, v_tile, q_tiles, _do_tiles, _norms, _sums, _ds_tile, _dq_tiles = buffers
     kv_full, q_full, _do_full, _empty = bars
-    blocks, heads, group, offset, _nq, nk, _padded, query_begins, query_ends = grid
+    blocks, together, heads, group, offset, _nq, nk, _padded, query_begins, query_ends = grid
     factor, slope, scale = scalars
     BM: gl.constexpr = q_tiles.shape[1]
     D: gl.constexpr = q_tiles.shape[2]
     BN: gl.constexpr = k_tile.shape[0]
-    first = gl.program_id(0) % blocks * BN
-    head = gl.program_id(0) // blocks
+    block, head = tile_at(gl.program_id(0), gl.num_programs(0), blocks, together)
+    first = block * BN
     b, h = head // (heads // group), head % (heads // group)
     begin, clear, last, whole = query_range(first, grid, MASK, BM, BN)
     j = first + gl.arange(0, BN, gl.SliceLayout(1, sums_layout(BN, BM)))
@@ -287,10 +289,12 @@ def differentiate(
 
 
 # One compilation serves all sizes.
-@gluon_jit(do_not_specialize=["offset", "nq", "nk", "padded", "blocks", "heads", "group"])
+@gluon_jit(
+    do_not_specialize=["offset", "nq", "nk", "padded", "blocks", "together", "heads", "group"]
+)
 def backward_hopper_kernel(
     q_at, do_at, k_at, v_at, norm_at, sums_at, dq_at, dk_at, dv_at, query_begins, query_ends,
-    factor, slope, scale, offset, nq, nk, padded, blocks, heads, group,
+    factor, slope, scale, offset, nq, nk, padded, blocks, together, heads, group,
     MASK: gl.constexpr, CAPPED: gl.constexpr, D: gl.constexpr, BM: gl.constexpr, BN: gl.constexpr,
     STAGES: gl.constexpr, WAITING: gl.constexpr, AHEAD: gl.constexpr, LOADER: gl.constexpr,
 ):  # fmt: skip
@@ -310,7 +314,7 @@ def backward_hopper_kernel(
     bars = (barriers(1, 1).index(0), of_stages[0], of_stages[1], of_stages[2])
     fence_async_shared()
     tensors = (q_at, do_at, k_at, v_at, norm_at, sums_at)
-    grid = (blocks, heads, group, offset, nq, nk, padded, query_begins, query_ends)
+    grid = (blocks, together, heads, group, offset, nq, nk, padded, query_begins, query_ends)
     scalars = (factor, slope, scale)
     gl.warp_specialize(
         [
@@ -356,7 +360,8 @@ def backward(
     of_keys = (descriptor(x, KEYS) for x in (k, v))
     of_rows = (rows_descriptor(x, plan.queries) for x in rows)
     results = ((total, plan.queries), (dk, KEYS), (dv, KEYS))
-    sizes = (mask.offset, nq, nk, padded, blocks, h, h // hk)
+    together = heads_together(work_of(mask, k, k), blocks, processors_of(q.device))
+    sizes = (mask.offset, nq, nk, padded, blocks, together, h, h // hk)
     backward_hopper_kernel[(blocks * b * hk,)](
         *of_queries,
         *of_keys,

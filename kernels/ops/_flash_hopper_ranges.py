@@ -7,13 +7,18 @@ from gpuperf.kernels._gluon import gl, gluon_jit
 
 
 @gluon_jit
-def tile_at(tile, blocks, heads, MASK: gl.constexpr):
-    """Return the block of queries, the sequence and the head of a tile; heavy blocks come first."""
-    block = tile % blocks
-    if MASK == "causal":
-        block = blocks - 1 - block
-    head = tile // blocks
-    return block, head // heads, head % heads
+def tile_at(place, tiles, blocks, together):
+    """Return the block and the head of the tile at a *place* in the order of
+    `_flash_hopper_schedule.py`, which begins with the first blocks."""
+    alone = tiles - together * blocks
+    rest = place - alone
+    if rest < 0:
+        block = place % blocks
+        head = place // blocks
+    else:
+        block = rest // together
+        head = alone // blocks + rest % together
+    return block, head
 
 
 @gluon_jit
@@ -22,7 +27,7 @@ def key_blocks(block, grid, MASK: gl.constexpr, BM: gl.constexpr, BN: gl.constex
 
     There is at least one block, to write 0 from.
     """
-    _tiles, _blocks, _heads, _group, offset, nq, nk, key_begins, key_ends = grid
+    _blocks, _heads, _group, offset, nq, nk, key_begins, key_ends = grid
     begin = nk * 0
     end = nk
     if MASK == "causal":
@@ -37,7 +42,7 @@ def key_blocks(block, grid, MASK: gl.constexpr, BM: gl.constexpr, BN: gl.constex
 def clear_blocks(first, blocks, grid, MASK: gl.constexpr, BN: gl.constexpr):
     """Return the first block of keys of *blocks* that needs no mask for the 64 queries from
     *first*, and the one after the last: at most the last of *blocks*, whose scores come first."""
-    _tiles, _blocks, _heads, _group, offset, nq, nk, key_begins, key_ends = grid
+    _blocks, _heads, _group, offset, nq, nk, key_begins, key_ends = grid
     begin, end = blocks
     low = begin
     clear = nk // BN
@@ -66,7 +71,7 @@ def hide(scores, start, rows, MASK: gl.constexpr):
 def query_range(first, grid, MASK: gl.constexpr, BM: gl.constexpr, BN: gl.constexpr):
     """Return the first query that a block of keys needs, the first without a mask, the one after
     the last of them, and the end."""
-    _blocks, _heads, _group, offset, nq, nk, _padded, query_begins, query_ends = grid
+    _blocks, _together, _heads, _group, offset, nq, nk, _padded, query_begins, query_ends = grid
     whole = gl.cdiv(nq, BM) * BM
     begin = whole * 0
     clear = whole * 0

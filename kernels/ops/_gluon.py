@@ -15,7 +15,7 @@ from gpuperf.jit import INTERPRETED
 
 __all__ = ["TensorDescriptor", "barriers", "builtin", "constexpr_function", "descriptor"]
 __all__ += ["fast_tanh", "fence_async_shared", "gl", "gluon_jit", "lacks_gluon", "left_operand"]
-__all__ += ["mbarrier", "packed", "programs_for", "sums_layout", "thread_barrier", "tma"]
+__all__ += ["mbarrier", "packed", "processors_of", "sums_layout", "thread_barrier", "tma"]
 __all__ += ["warpgroup_mma", "warpgroup_mma_wait"]
 
 try:
@@ -98,8 +98,6 @@ def descriptor(x: torch.Tensor, rows: int) -> object:
     return TensorDescriptor(x, list(x.shape), list(x.stride()), block, layout)
 
 
-def programs_for(tiles: int, persistent: bool, device: torch.device) -> int:
-    """Return how many programs compute *tiles* tiles: one each, or one on each multiprocessor."""
-    if not persistent:
-        return tiles
-    return min(tiles, int(torch.cuda.get_device_properties(device).multi_processor_count))
+def processors_of(device: torch.device) -> int:
+    """Return the number of multiprocessors of *device*."""
+    return int(torch.cuda.get_device_properties(device).multi_processor_count)

@@ -57,13 +57,12 @@ MOST_TWICE = 128  # columns of which a thread has the sums and two products, in 
 MOST_WIDTH = {1: 256, 2: 256, 3: 192}
 SPLITS = (1, 2, 3, 4, 6, 8, 12, 16)  # parts of k in the last wave
 LEAST_PART = 1024  # bytes of k in a part
-# The model, in cycles: a request of the L2, the store of an element, meetings of a cluster, and, by
-# the blocks of a cluster, the sum and store of an element that is computed in parts. All but
-# ADDED[1] are fitted to 93 trials on an H200, of 13 sizes, when stores went without TMA, which made
-# them longer; with an ADDED[1] of 1.6, the first choice had 99.7 % of a size's best rate in the
-# mean and 97 % at the least. Since then trials of five large tiles gave ADDED[1].
-REQUEST, STORED, PAIRED = 1.8, 0.07, 3000.0
-ADDED = {1: 0.6, 2: 1.6}
+# The model, in cycles: a request of the L2, the store of an element, meetings of a cluster, the
+# meeting of the parts of a tile, and, by the blocks of a cluster, an element that a part leaves or
+# adds. The first three are fitted to 93 trials on an H200, of 13 sizes, when stores went without
+# TMA, which made them longer; the others are estimates from trials of 20 tiles of five products.
+REQUEST, STORED, PAIRED, JOINED = 1.8, 0.07, 3000.0, 3000.0
+ADDED = {1: 0.05, 2: 0.15}
 SHARPNESS = 10  # products and requests, of which the longer counts, hinder each other if alike
 PRODUCTS = 32  # elements of C whose products of a block a multiprocessor computes in a cycle
 # The model of fp8: cycles of a block beside its products, and how many times as long a block takes
@@ -184,7 +183,7 @@ def cycles(m: int, n: int, k: int, tile: Tile, processors: int, size: int = 2) -
         products = (products + FP8_BLOCK) * (FP8_PAIRED if tile.cluster > 1 else 1)
     block = (products**SHARPNESS + (REQUEST * requests) ** SHARPNESS) ** (1 / SHARPNESS)
     whole = ceiling(k, depth) * block + STORED * elements
-    part = work.chunk // depth * block + ADDED[tile.cluster] * elements
+    part = work.chunk // depth * block + JOINED + ADDED[tile.cluster] * elements
     total = ceiling(work.whole, clusters) * whole + PAIRED * (tile.cluster > 1)
     return float(total + ceiling(work.rest * work.splits, clusters) * part)
 
@@ -284,7 +283,7 @@ def multiply_by(a: torch.Tensor, b: torch.Tensor, tile: Tile) -> Call:
     if clusters < tile.splits:
         raise CannotMeasure("the GPU does not run all parts of a tile at a time")
     work = waves(m, n, k, tile, clusters, size)
-    sums = work.rest * work.splits * tile.cluster * tile.rows * tile.columns
+    sums = work.rest * (work.splits - 1) * tile.cluster * tile.rows * tile.columns
     parts = torch.empty(sums, dtype=torch.float32, device=device)
     counts = torch.zeros(work.rest * tile.cluster * tile.members, dtype=torch.int32, device=device)
     rows = min(m, tile.rows)  # a box with rows outside of A takes longer
@@ -295,15 +294,17 @@ def multiply_by(a: torch.Tensor, b: torch.Tensor, tile: Tile) -> Call:
         tensor_map(c.data_ptr(), c.dtype, c.shape, (SIDE, SIDE)),
         tensor_map(c.data_ptr(), c.dtype, c.shape, (SIDE, tile.columns % SIDE or SIDE), False),
     )
-    pointers = [tensor.data_ptr() for tensor in (c, parts, counts)]
+    pointers = [tensor.data_ptr() for tensor in (parts, counts)]
     values = (*maps, *pointers, loaded, m, n, k, *work)
     types = (*[None] * len(maps), *[POINTER] * len(pointers), *[U32] * (4 + len(work)))
     grid, shared = min(work.items, clusters) * tile.cluster, tile.shared
     held = (a, b, parts, counts)
+    # A part waits for parts of blocks before its own, but where parts fill more than one wave.
+    together = work.rest * work.splits > clusters
 
     def call() -> torch.Tensor:
         stream = torch.cuda.current_stream(held[0].device).cuda_stream
-        kernel.launch(stream, grid, threads, values, types, shared, together=work.rest > 0)
+        kernel.launch(stream, grid, threads, values, types, shared, together=together)
         return c
 
     return call

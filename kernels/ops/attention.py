@@ -202,7 +202,8 @@ def flash_mask(point: Point, device: torch.device) -> flash.Mask:
     if is_banded(point):
         band = flash.band_of(*key_ranges(point, device), key_count(point))
     scale = point.head_dim**-0.5
-    return flash.Mask(point.causal == "yes", offset_of(point), scale, band, float(cap_of(point)))
+    cap, documents = float(cap_of(point)), has_documents(point)
+    return flash.Mask(point.causal == "yes", offset_of(point), scale, band, cap, documents)
 
 
 def attention_triton(inputs: Inputs, point: Point, options: object) -> Call:

@@ -61,7 +61,7 @@ def test_gluon_needs_a_hopper_gpu(workload: Workload) -> None:
 
 
 def test_every_head_dim_has_a_plan_with_and_without_a_mask() -> None:
-    assert set(PLANS) == {(d, causal) for d in (64, 128, 256) for causal in (False, True)}
+    assert set(PLANS) == {(d, masked) for d in (64, 128, 256) for masked in (False, True)}
 
 
 def test_a_size_with_a_poor_last_wave_gets_another_tile() -> None:

@@ -1,0 +1,92 @@
+"""Decide which program of a persistent kernel computes which tiles of attention, and in what order.
+
+A tile is a block of queries of one head, which under a causal mask read more keys the later they
+are. Heads follow each other, so that their keys and values stay in the L2, each from its heaviest
+block to its lightest; the last heads advance together, so that light tiles end the work of all
+programs. Each tile is of the program that is free first, as if the GPU gave out the tiles while it
+computes them.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+import torch
+from gpuperf.kernels._flash import Mask
+
+LAST = 3  # tiles of each program that belong to the last heads
+OUTSET = 2.0  # a tile's own time, in blocks of keys; from heads of 64 and 128 elements on an H200
+
+
+class Work(NamedTuple):
+    """The queries, the keys, the heads of all sequences, the kind of the mask (of `Mask`), its
+    offset, and whether it is of documents."""
+
+    queries: int
+    keys: int
+    heads: int
+    mask: str
+    offset: int = 0
+    documents: bool = False
+
+
+def work_of(mask: Mask, x: torch.Tensor, k: torch.Tensor) -> Work:
+    """Return the work of programs that each compute tiles of a head of x (b, heads, n, d): of q in
+    the forward, and of k in the backward."""
+    (b, heads), queries = x.shape[:2], x.shape[2]
+    return Work(queries, k.shape[2], b * heads, mask.kind, mask.offset, mask.documents)
+
+
+def heads_together(work: Work, blocks: int, processors: int) -> int:
+    """Return how many heads, the last ones, advance block by block together.
+
+    Documents, which are short, all do: their blocks differ, and each needs few keys.
+    """
+    if work.documents:
+        return work.heads
+    return 1 if work.mask == "all" else min(work.heads, -(-LAST * processors // blocks))
+
+
+def in_order(order: Sequence[int], heads: int, together: int) -> Iterator[int]:
+    """Yield the tiles: block *b* of head *h* of as many blocks as *order* has is h · blocks + b."""
+    blocks, alone = len(order), heads - together
+    yield from (h * blocks + block for h in range(alone) for block in order)
+    yield from (h * blocks + block for block in order for h in range(alone, heads))
+
+
+def keys_of(block: int, work: Work, rows: int, keys: int) -> int:
+    """Return how many blocks of *keys* keys a block of *rows* queries reads; those of a band, which
+    only the GPU knows, count as all."""
+    seen = (block + 1) * rows + work.offset if work.mask == "causal" else work.keys
+    return max(1, -(-min(work.keys, seen) // keys))
+
+
+@lru_cache(maxsize=64)
+def schedule(work: Work, rows: int, keys: int, processors: int) -> tuple[list[list[int]], float]:
+    """Return the tiles of *rows* queries that each program computes, one program on a processor,
+    and the time of the longest in blocks of *keys* keys."""
+    blocks = -(-work.queries // rows)
+    times = [keys_of(block, work, rows, keys) + OUTSET for block in range(blocks)]
+    order = range(blocks)[:: -1 if work.mask == "causal" else 1]
+    programs: list[list[int]] = [[] for _ in range(min(processors, blocks * work.heads))]
+    free = [(0.0, program) for program in range(len(programs))]
+    for tile in in_order(order, work.heads, heads_together(work, blocks, processors)):
+        time, program = free[0]
+        programs[program].append(tile)
+        heapq.heapreplace(free, (time + times[tile % blocks], program))
+    return programs, max(free)[0]
+
+
+@lru_cache(maxsize=64)
+def table_of(
+    work: Work, rows: int, keys: int, processors: int, device: torch.device
+) -> torch.Tensor:
+    """Return the schedule as int32 (tiles + 2, programs): how many tiles a program has, its tiles,
+    and a row that is read ahead."""
+    programs, _time = schedule(work, rows, keys, processors)
+    most = max(map(len, programs))
+    columns = [[len(tiles), *tiles, *[0] * (most + 1 - len(tiles))] for tiles in programs]
+    return torch.tensor(columns, dtype=torch.int32).t().contiguous().to(device)
