@@ -77,10 +77,21 @@ class Band(NamedTuple):
     query_ends: torch.Tensor
 
 
+class Spans(NamedTuple):
+    """The key_begins and key_ends of a `Band` on the host, for the division of the work."""
+
+    begins: tuple[int, ...]
+    ends: tuple[int, ...]
+
+    def __hash__(self) -> int:
+        """Return a hash of a few of the numbers, as there may be many."""
+        return hash((len(self.ends), self.begins[:: 1 + len(self.begins) // 8]))
+
+
 class Mask(NamedTuple):
     """The keys that a query attends to, the scale of its scores, and their cap, of which 0 is none.
 
-    A band replaces the causal mask, and may be of documents, which end between queries.
+    A band replaces the causal mask; kernels are faster where they also get its spans.
     """
 
     causal: bool
@@ -88,7 +99,7 @@ class Mask(NamedTuple):
     scale: float
     band: Band | None = None
     cap: float = 0.0
-    documents: bool = False
+    spans: Spans | None = None
 
     @property
     def kind(self) -> str:

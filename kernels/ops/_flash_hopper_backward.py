@@ -360,7 +360,7 @@ def backward(
     of_keys = (descriptor(x, KEYS) for x in (k, v))
     of_rows = (rows_descriptor(x, plan.queries) for x in rows)
     results = ((total, plan.queries), (dk, KEYS), (dv, KEYS))
-    together = heads_together(work_of(mask, k, k), blocks, processors_of(q.device))
+    together = heads_together(work_of(mask, k, k), blocks, processors_of(q.device), h // hk)
     sizes = (mask.offset, nq, nk, padded, blocks, together, h, h // hk)
     backward_hopper_kernel[(blocks * b * hk,)](
         *of_queries,

@@ -1,10 +1,9 @@
 """Decide which program of a persistent kernel computes which tiles of attention, and in what order.
 
-A tile is a block of queries of one head, which under a causal mask read more keys the later they
-are. Heads follow each other, so that their keys and values stay in the L2, each from its heaviest
-block to its lightest; the last heads advance together, so that light tiles end the work of all
-programs. Each tile is of the program that is free first, as if the GPU gave out the tiles while it
-computes them.
+A tile is a block of queries of one head; some read more keys than others. Heads follow each other,
+so that their keys and values stay in the L2, each from its heaviest block to its lightest; the last
+heads advance together, so that light tiles end the work of all programs. Each tile is of the
+program that is free first, as if the GPU gave out the tiles while it computes them.
 """
 
 from __future__ import annotations
@@ -15,39 +14,37 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import torch
-from gpuperf.kernels._flash import Mask
+from gpuperf.kernels._flash import Mask, Spans
 
 LAST = 3  # tiles of each program that belong to the last heads
 OUTSET = 2.0  # a tile's own time, in blocks of keys; from heads of 64 and 128 elements on an H200
 
 
 class Work(NamedTuple):
-    """The queries, the keys, the heads of all sequences, the kind of the mask (of `Mask`), its
-    offset, and whether it is of documents."""
+    """The queries, the keys, the heads of all sequences, and of a `Mask` the kind, the offset, and
+    the spans of a band, if they are known."""
 
     queries: int
     keys: int
     heads: int
     mask: str
     offset: int = 0
-    documents: bool = False
+    spans: Spans | None = None
 
 
 def work_of(mask: Mask, x: torch.Tensor, k: torch.Tensor) -> Work:
     """Return the work of programs that each compute tiles of a head of x (b, heads, n, d): of q in
     the forward, and of k in the backward."""
     (b, heads), queries = x.shape[:2], x.shape[2]
-    return Work(queries, k.shape[2], b * heads, mask.kind, mask.offset, mask.documents)
+    return Work(queries, k.shape[2], b * heads, mask.kind, mask.offset, mask.spans)
 
 
-def heads_together(work: Work, blocks: int, processors: int) -> int:
-    """Return how many heads, the last ones, advance block by block together.
-
-    Documents, which are short, all do: their blocks differ, and each needs few keys.
-    """
-    if work.documents:
-        return work.heads
-    return 1 if work.mask == "all" else min(work.heads, -(-LAST * processors // blocks))
+def heads_together(work: Work, blocks: int, processors: int, group: int = 1) -> int:
+    """Return how many heads, the last ones, advance block by block together: more in the backward,
+    where each of their tiles has the queries of *group* heads."""
+    if work.mask == "all":
+        return 1
+    return min(work.heads, -(-LAST * processors * group // blocks))
 
 
 def in_order(order: Sequence[int], heads: int, together: int) -> Iterator[int]:
@@ -58,10 +55,15 @@ def in_order(order: Sequence[int], heads: int, together: int) -> Iterator[int]:
 
 
 def keys_of(block: int, work: Work, rows: int, keys: int) -> int:
-    """Return how many blocks of *keys* keys a block of *rows* queries reads; those of a band, which
-    only the GPU knows, count as all."""
-    seen = (block + 1) * rows + work.offset if work.mask == "causal" else work.keys
-    return max(1, -(-min(work.keys, seen) // keys))
+    """Return how many blocks of *keys* keys a block of *rows* queries reads: all where only the GPU
+    knows a band."""
+    begin, end = 0, work.keys
+    if work.mask == "causal":
+        end = min(end, (block + 1) * rows + work.offset)
+    if work.spans:
+        begin = min(work.spans.begins[block * rows], work.keys - 1)
+        end = work.spans.ends[min((block + 1) * rows, work.queries) - 1]
+    return max(1, -(-end // keys) - begin // keys)
 
 
 @lru_cache(maxsize=64)
@@ -70,7 +72,7 @@ def schedule(work: Work, rows: int, keys: int, processors: int) -> tuple[list[li
     and the time of the longest in blocks of *keys* keys."""
     blocks = -(-work.queries // rows)
     times = [keys_of(block, work, rows, keys) + OUTSET for block in range(blocks)]
-    order = range(blocks)[:: -1 if work.mask == "causal" else 1]
+    order = sorted(range(blocks), key=times.__getitem__, reverse=True)
     programs: list[list[int]] = [[] for _ in range(min(processors, blocks * work.heads))]
     free = [(0.0, program) for program in range(len(programs))]
     for tile in in_order(order, work.heads, heads_together(work, blocks, processors)):

@@ -198,12 +198,14 @@ def flex(point: Point, device: Any) -> Attend:
 
 def flash_mask(point: Point, device: torch.device) -> flash.Mask:
     """Return the mask of our kernels."""
-    band = None
+    band = spans = None
     if is_banded(point):
-        band = flash.band_of(*key_ranges(point, device), key_count(point))
+        begins, ends = key_ranges(point, torch.device("cpu"))
+        band = flash.band_of(begins.to(device), ends.to(device), key_count(point))
+        spans = flash.Spans(tuple(begins.tolist()), tuple(ends.tolist()))
     scale = point.head_dim**-0.5
-    cap, documents = float(cap_of(point)), has_documents(point)
-    return flash.Mask(point.causal == "yes", offset_of(point), scale, band, cap, documents)
+    cap = float(cap_of(point))
+    return flash.Mask(point.causal == "yes", offset_of(point), scale, band, cap, spans)
 
 
 def attention_triton(inputs: Inputs, point: Point, options: object) -> Call:

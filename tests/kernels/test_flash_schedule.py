@@ -6,6 +6,7 @@ from itertools import chain
 
 import pytest
 import torch
+from gpuperf.kernels._flash import Spans
 from gpuperf.kernels._flash_hopper import Plan, plan_of
 from gpuperf.kernels._flash_hopper_ranges import tile_at
 from gpuperf.kernels._flash_hopper_schedule import (
@@ -19,10 +20,18 @@ from gpuperf.kernels._flash_hopper_schedule import (
 )
 
 PROCESSORS = 132
+
+
+def spans_of(queries: int, keys: int, window: int = 200) -> Spans:
+    """Of a causal window, whose first queries see no key if there are fewer keys."""
+    ends = [max(0, i + 1 + keys - queries) for i in range(queries)]
+    return Spans(tuple(max(0, end - window) for end in ends), tuple(ends))
+
+
 WORKS = [
-    Work(queries, keys, heads, mask, keys - queries, documents)
+    Work(queries, keys, heads, mask, keys - queries, spans_of(queries, keys) if known else None)
     for queries, keys, heads in ((1, 1, 1), (300, 77, 4), (2048, 2048, 64), (5000, 5000, 16))
-    for mask, documents in (("all", False), ("causal", False), ("band", False), ("band", True))
+    for mask, known in (("all", False), ("causal", False), ("band", False), ("band", True))
 ]
 
 
@@ -60,10 +69,22 @@ def test_under_a_causal_mask_all_programs_end_at_about_the_same_time(
     assert time < 1.1 * mean
 
 
-def test_documents_of_all_heads_advance_together() -> None:
-    programs, _time = schedule(Work(8192, 8192, 64, "band", 0, True), 128, 128, PROCESSORS)
-    for turn in range(min(map(len, programs))):
-        assert len({tiles[turn] % 64 for tiles in programs}) <= 4
+def test_a_window_is_divided_by_what_each_block_reads() -> None:
+    """The first 2,000 queries see fewer keys than the others."""
+    work = Work(8192, 8192, 64, "band", 0, spans_of(8192, 8192, 2000))
+    assert [keys_of(block, work, 128, 128) for block in (0, 1, 14, 16, 40)] == [1, 2, 15, 17, 17]
+    programs, time = schedule(work, 128, 128, PROCESSORS)
+    times = [sum(keys_of(t % 64, work, 128, 128) + OUTSET for t in tiles) for tiles in programs]
+    assert max(times) == time
+    assert max(times) < 1.02 * sum(times) / PROCESSORS
+
+
+def test_few_tiles_are_divided_between_as_many_heads_as_are_needed() -> None:
+    causal = Work(8192, 8192, 64, "causal")
+    assert heads_together(causal, 64, PROCESSORS) == 7
+    assert heads_together(causal, 64, PROCESSORS, group=4) == 25
+    assert heads_together(causal, 16, PROCESSORS, group=4) == 64
+    assert heads_together(causal._replace(mask="all"), 64, PROCESSORS) == 1
 
 
 @pytest.mark.parametrize("work", WORKS, ids=str)
