@@ -26,12 +26,10 @@ Call = Callable[[], Any]
 Table = Callable[[], None]
 PLANS: Mapping[str, Mapping[str, Any]] = {
     "f128": {
-        "f128a": forward.Plan(128, 2, 2, False, False),
-        "f128b": forward.Plan(128, 2, 2, True, False),
-        "f128c": forward.Plan(128, 2, 2, False, True),
-        "f128d": forward.Plan(128, 2, 2, True, True),
-        "f128e": forward.Plan(64, 3, 3, False, False),
-        "f128f": forward.Plan(64, 2, 4, True, False),
+        "f128a": forward.Plan(128, 2, 2, False),
+        "f128b": forward.Plan(128, 2, 2, True),
+        "f128e": forward.Plan(64, 3, 3, False),
+        "f128f": forward.Plan(64, 2, 4, True),
     },
     "b128": {
         "b128a": backward.Plan(64, 2),
@@ -40,12 +38,10 @@ PLANS: Mapping[str, Mapping[str, Any]] = {
         "b128d": backward.Plan(64, 2, 2, True),
     },
     "f64": {
-        "f64a": forward.Plan(128, 2, 2, False, False),
-        "f64b": forward.Plan(128, 2, 2, True, False),
-        "f64c": forward.Plan(128, 3, 2, True, False),
-        "f64d": forward.Plan(128, 3, 2, True, True),
-        "f64e": forward.Plan(128, 2, 4, True, True),
-        "f64f": forward.Plan(128, 3, 4, False, False),
+        "f64a": forward.Plan(128, 2, 2, False),
+        "f64c": forward.Plan(128, 3, 2, True),
+        "f64e": forward.Plan(128, 2, 4, True),
+        "f64f": forward.Plan(128, 3, 4, False),
     },
     "b64": {
         "b64a": backward.Plan(64, 2),
@@ -55,11 +51,7 @@ PLANS: Mapping[str, Mapping[str, Any]] = {
         "b64e": backward.Plan(64, 2, 2, True),
         "b64f": backward.Plan(64, 3, 2, True),
     },
-    "f256": {
-        "f256a": forward.Plan(64, 2, 2, False, False),
-        "f256b": forward.Plan(64, 2, 2, True, False),
-        "f256c": forward.Plan(64, 2, 2, True, True),
-    },
+    "f256": {"f256a": forward.Plan(64, 2, 2, False), "f256b": forward.Plan(64, 2, 2, True)},
 }
 TILES = {f"m{64 * tile.members}x{tile.columns}": tile for tile in products.TILES}
 # Heads of queries for each head of keys, tokens, and whether the mask is causal.

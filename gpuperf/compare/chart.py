@@ -115,13 +115,14 @@ def _rows(timed: Sequence[Entry], axes: Axes, mains: Sequence[str]) -> tuple[str
     rows = []
     for entry, order in zip(timed, orders, strict=True):
         record = entry.record
-        values = axes.brief(record).split("×")
+        values = axes.values(record)
         others = zip(heads, values, counts, strict=False)
         variant = [
             f"{head}={value}"
             for i, (head, value, count) in enumerate(others)
             if i != main and count > 1
         ]
+        variant += axes.others(record)
         variant += [f"{axis}={record.case.point.get(axis, '')}" for axis in axes.named]
         variant += [dtype_of(record)] if several else []
         variant += filter(None, [contracts[record.contract]])

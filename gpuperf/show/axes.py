@@ -52,20 +52,25 @@ class _Sweep:
     def __init__(self, points: Sequence[Mapping[str, Value]], main: Sequence[str]) -> None:
         columns = _columns(points)
         columns.pop("dtype", None)
-        numeric = [n for n, c in columns.items() if not any(isinstance(v, str) for v in c)]
+        numbers = [n for n, c in columns.items() if not any(isinstance(v, str) for v in c)]
+        numeric = [n for n in numbers if None not in columns[n]]
+        # Axes that only some points give: they are named with each value, as `window=1024`.
+        self.rare = tuple(n for n in numbers if n not in numeric)
         varying = [n for n in numeric if len(set(columns[n])) > 1]
         varying = varying or [n for n in numeric if n in main] or numeric
         classes: dict[tuple[Value | None, ...], list[str]] = {}
         for name in varying:
             classes.setdefault(columns[name], []).append(name)
         self.classes = tuple(tuple(names) for names in classes.values())
-        self.named = tuple(n for n, c in columns.items() if n not in numeric and len(set(c)) > 1)
-        self.constant = {
-            n: c[0] for n, c in columns.items() if n not in varying and n not in self.named
-        }
+        self.named = tuple(n for n, c in columns.items() if n not in numbers and len(set(c)) > 1)
+        shown = {*varying, *self.named, *self.rare}
+        self.constant = {n: c[0] for n, c in columns.items() if n not in shown}
 
     def values(self, point: Mapping[str, Value]) -> list[str]:
         return [str(point.get(names[0], "–")) for names in self.classes]
+
+    def others(self, point: Mapping[str, Value]) -> list[str]:
+        return [f"{name}={point[name]}" for name in self.rare if name in point]
 
 
 class Axes:
@@ -88,18 +93,23 @@ class Axes:
         return "×".join("=".join(names) for names in sweep.classes) or "size"
 
     def size(self, record: Record) -> str:
-        """Return `4096`, `4096×128`; with the axes' names where a run has several operations."""
-        sweep = self._sweeps[record.case.op]
-        values = sweep.values(record.case.point)
+        """Return `4096`, `4096×128`, `4096×128,window=512` where only some records have a window;
+        with the names of all axes where a run has several operations."""
+        sweep, point = self._sweeps[record.case.op], record.case.point
+        values = sweep.values(point)
         if len(self._sweeps) > 1:
             names = ("=".join(n) for n in sweep.classes)
-            return ",".join(f"{n}={v}" for n, v in zip(names, values, strict=True))
-        return "×".join(values)
+            values = [f"{n}={v}" for n, v in zip(names, values, strict=True)]
+        else:
+            values = ["×".join(values)]
+        return ",".join([*values, *sweep.others(point)])
 
     def order(self, record: Record) -> tuple[float, ...]:
         """Return the key that sorts the records of one operation by size."""
         point = record.case.point
-        values = (point.get(names[0], 0) for names in self._sweeps[record.case.op].classes)
+        sweep = self._sweeps[record.case.op]
+        names = [*(names[0] for names in sweep.classes), *sweep.rare]
+        values = (point.get(name, 0) for name in names)
         return tuple(float(v) if not isinstance(v, str) else 0.0 for v in values)
 
     def constant(self, op: str) -> str:
@@ -107,8 +117,18 @@ class Axes:
         return ", ".join(f"{k}={v}" for k, v in self._sweeps[op].constant.items())
 
     def brief(self, record: Record) -> str:
-        """Return the size for a label, without the axes' names: `4096×128`, `16M` (= 2^24)."""
-        return "×".join(map(binary, self._sweeps[record.case.op].values(record.case.point)))
+        """Return the size for a label, `4096×128`, `16M` (= 2^24), without the names of axes that
+        all records have."""
+        others = self._sweeps[record.case.op].others(record.case.point)
+        return ",".join(["×".join(self.values(record)), *others])
+
+    def values(self, record: Record) -> list[str]:
+        """Return the values of the axes that all records have, in the order of `head`."""
+        return list(map(binary, self._sweeps[record.case.op].values(record.case.point)))
+
+    def others(self, record: Record) -> list[str]:
+        """Return the axes that only some records have, as `window=512`."""
+        return self._sweeps[record.case.op].others(record.case.point)
 
     def prefix(self) -> str:
         """Return the name of the size's axis and a blank (`n `); empty unless it is one axis."""

@@ -10,15 +10,22 @@ Blocks of keys are read from the last to the first: only the first blocks that a
 diagonal or at the end of the keys, need a mask, and in a band the last blocks too. Arguments and
 results are those of `_flash.py`.
 
-What each step gained, in TFLOP/s of 4 · 16 heads of 128 elements and 8,192 tokens, without and with
-a causal mask (docs/measured: h200-compare-attention-8k, hopper_plans.txt):
+Each multiprocessor has one program, whose tiles a table names (`_flash_hopper_schedule.py`), so
+that it loads the keys of a tile while it stores the results of the tile before.
 
-- torch, with the scores in DRAM: 88 and 27 on an H200.
-- Scores in registers, `_flash_forward.py`: 533 and 501 on the H200, 496 and 435 on an H100.
-- A warp that loads, and two products in flight, on the H100: 632 and 573.
-- Turns: 596 and 607, so that only the causal plan has them.
-- Persistent programs: 624 and 589 without turns, 619 and 543 with them; no plan has them.
-- Three warpgroups and blocks of 64 keys: 579 and 542; no plan of this head dim has them.
+What each step gained, in TFLOP/s of 4 · 16 heads of 128 elements and 8,192 tokens, without and with
+a causal mask, on H200s (docs/measured: h200-compare-attention-8k, h200-attention):
+
+- torch, with the scores in DRAM: 88 and 27.
+- Scores in registers, `_flash_forward.py`: 533 and 501.
+- A warp that loads, two products in flight, and with the mask turns: 680 and 663.
+- Programs that compute many tiles: 669 and 683 on a card where cuDNN is slower by 2 %, so 100 and
+  105 % of the step before. Of 2,048 tokens it was 573 and 448, and is 606 and 530.
+
+What gained nothing: turns without a mask (1 to 2 % slower), a table that gives out tiles in one
+fixed order (up to 8 % slower with the mask), three warpgroups and blocks of 64 keys (8 % slower on
+an H100), and a polynomial of degree 3 in place of half or a quarter of the `exp2` (up to 30 %
+slower; 5 to 8 % with capped scores, whose tangent is on the same units).
 """
 
 from __future__ import annotations

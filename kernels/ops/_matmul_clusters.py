@@ -57,18 +57,22 @@ MOST_TWICE = 128  # columns of which a thread has the sums and two products, in 
 MOST_WIDTH = {1: 256, 2: 256, 3: 192}
 SPLITS = (1, 2, 3, 4, 6, 8, 12, 16)  # parts of k in the last wave
 LEAST_PART = 1024  # bytes of k in a part
-# The model, in cycles: a request of the L2, the store of an element, meetings of a cluster, the
-# meeting of the parts of a tile, and, by the blocks of a cluster, an element that a part leaves or
-# adds. The first three are fitted to 93 trials on an H200, of 13 sizes, when stores went without
-# TMA, which made them longer; the others are estimates from trials of 20 tiles of five products.
-REQUEST, STORED, PAIRED, JOINED = 1.8, 0.07, 3000.0, 3000.0
-ADDED = {1: 0.05, 2: 0.15}
+# The model, in cycles: a request of the L2, the store of an element, meetings of a cluster, and, by
+# the blocks of a cluster, the sum and store of an element that is computed in parts. The first
+# three are fitted to 93 trials on an H200, of 13 sizes, when stores went without TMA, which made
+# them longer. ADDED is from trials of five large tiles, and of two products in clusters.
+REQUEST, STORED, PAIRED = 1.8, 0.07, 3000.0
+ADDED = {1: 0.6, 2: 0.5}
+# Under a power limit a tile takes longer, by this times the rows and columns that it loads for an
+# element: 192 x 256 ran at 1,606 to 1,628 MHz, 128 x 256 at 1,579 to 1,606, 128 x 128 at 1,484 to
+# 1,534 in products of 5,120 and 8,192.
+POWER = 7.0
 SHARPNESS = 10  # products and requests, of which the longer counts, hinder each other if alike
 PRODUCTS = 32  # elements of C whose products of a block a multiprocessor computes in a cycle
 # The model of fp8: cycles of a block beside its products, and how many times as long a block takes
 # in a cluster. They are estimates from trials of some tiles of nine products, and no fit.
 FP8_BLOCK, FP8_PAIRED = 110.0, 1.04
-TRIED = 4  # tiles that the model puts first, which are timed
+TRIED = 5  # tiles that the model puts first, which are timed
 
 
 class Tile(NamedTuple):
@@ -123,12 +127,6 @@ class Tile(NamedTuple):
         return 128 if self.members == 3 else 192
 
 
-# Large tiles move the fewest bytes, and where the power limit held the clock of an H200, it was
-# higher for 192 x 256 than for smaller tiles. The model does not count that.
-LARGE = {2: ((2, 256), (3, 256)), 1: ((2, 192), (3, 128))}  # warpgroups and columns
-MUCH = 1.1  # times the fewest cycles, at most
-
-
 class Waves(NamedTuple):
     """Tiles of a cluster down and across C, those that are computed whole, the parts of k of each
     of the others, and the elements of k in a part."""
@@ -169,8 +167,9 @@ def waves(m: int, n: int, k: int, tile: Tile, clusters: int, size: int = 2) -> W
 
 
 def cycles(m: int, n: int, k: int, tile: Tile, processors: int, size: int = 2) -> float:
-    """Return the modelled cycles of a product of elements of *size* bytes: each block of k takes
-    about as long as its products or as its requests of the L2."""
+    """Return the modelled cycles of a product of elements of *size* bytes, at the clock that moving
+    no bytes would leave: each block of k takes about as long as its products or as its requests of
+    the L2."""
     clusters, depth = processors // tile.cluster, LINE // size
     work = waves(m, n, k, tile, clusters, size)
     a_lines = b_lines = 1 + (k % depth > 0)
@@ -183,19 +182,23 @@ def cycles(m: int, n: int, k: int, tile: Tile, processors: int, size: int = 2) -
         products = (products + FP8_BLOCK) * (FP8_PAIRED if tile.cluster > 1 else 1)
     block = (products**SHARPNESS + (REQUEST * requests) ** SHARPNESS) ** (1 / SHARPNESS)
     whole = ceiling(k, depth) * block + STORED * elements
-    part = work.chunk // depth * block + JOINED + ADDED[tile.cluster] * elements
+    part = work.chunk // depth * block + ADDED[tile.cluster] * elements
     total = ceiling(work.whole, clusters) * whole + PAIRED * (tile.cluster > 1)
-    return float(total + ceiling(work.rest * work.splits, clusters) * part)
+    total += ceiling(work.rest * work.splits, clusters) * part
+    return float(total * (1 + POWER * (1 / tile.rows + 1 / tile.columns)))
 
 
 def tiles(m: int, n: int, k: int, processors: int, size: int = 2) -> list[Tile]:
     """Return the tiles to try for elements of *size* bytes: those with the fewest modelled cycles,
-    two of a size at most, and the best division of each large one, if it is not much slower."""
+    two of a size at most."""
 
     def usable(tile: Tile) -> bool:
         few = tile.splits == 1 or k * size >= LEAST_PART * tile.splits
         shared = tile.cluster == 1 or m > tile.rows
-        return few and shared and tile.splits <= processors // tile.cluster
+        clusters = processors // tile.cluster
+        if not (few and shared and tile.splits <= clusters):
+            return False
+        return tile.splits == 1 or waves(m, n, k, tile, clusters, size).rest > 0
 
     every = [
         Tile(members, columns, cluster, splits)
@@ -209,10 +212,6 @@ def tiles(m: int, n: int, k: int, processors: int, size: int = 2) -> list[Tile]:
         same = sum(tile[:2] == other[:2] for other in chosen)
         if same < 2 and len(chosen) < TRIED:
             chosen.append(tile)
-    for large in LARGE[size]:
-        best = min((tile for tile in modelled if tile[:2] == large), key=modelled.__getitem__)
-        if best not in chosen and modelled[best] <= MUCH * modelled[chosen[0]]:
-            chosen.append(best)
     return chosen
 
 

@@ -1,0 +1,48 @@
+"""Does the size of a record name what tells it from the others?"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from synthetic import h200_sweep
+
+from gpuperf.model.record import Record
+from gpuperf.model.workload import Case, Value
+from gpuperf.show.axes import Axes
+
+(FIRST,) = h200_sweep((1024,)).records
+
+
+def at(**point: Value) -> Record:
+    return replace(FIRST, case=Case("attention", "flex", {**point, "dtype": "bf16"}))
+
+
+def test_axes_that_all_records_have_are_in_the_head() -> None:
+    records = [at(seq=1024, head_dim=64, heads=16), at(seq=2048, head_dim=128, heads=16)]
+    axes = Axes(records)
+    assert axes.head == "seq×head_dim"
+    assert [axes.size(record) for record in records] == ["1024×64", "2048×128"]
+    assert axes.constant("attention") == "heads=16"
+
+
+def test_an_axis_that_only_some_records_have_is_named_with_its_value() -> None:
+    records = [
+        at(seq=8192, head_dim=64),
+        at(seq=8192, head_dim=128, window=1024),
+        at(seq=8192, head_dim=128, window=4096, softcap=50),
+    ]
+    axes = Axes(records, main=("seq",))
+    assert axes.head == "head_dim"
+    sizes = ["64", "128,window=1024", "128,window=4096,softcap=50"]
+    assert [axes.size(record) for record in records] == sizes
+    assert [axes.brief(record) for record in records] == sizes
+    assert sorted(records, key=axes.order) == records
+
+
+def test_if_only_such_axes_vary_the_main_one_is_the_size() -> None:
+    records = [at(seq=8192, heads=16), at(seq=8192, heads=16, window=1024)]
+    axes = Axes(records, main=("seq",))
+    assert axes.head == "seq"
+    assert [axes.size(record) for record in records] == ["8192", "8192,window=1024"]
+    assert axes.others(records[0]) == []
+    assert axes.constant("attention") == "heads=16"
