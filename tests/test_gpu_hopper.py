@@ -177,8 +177,7 @@ def test_programs_compute_several_tiles(d: int, align: str) -> None:
     mask = mask_of(align, given)
     if align in ("window", "documents"):
         band = band_at(align, 700, 700)
-        spans = flash.Spans(*(tuple(x.tolist()) for x in band[:2]))
-        mask = mask._replace(band=band, spans=spans)
+        mask = mask._replace(band=band, spans=flash.spans_of(*band[:2]))
     q, k, v = (given[name] for name in ("q", "k", "v"))
     o, lse = forward.forward(q, k, v, mask)
     got = {"o": o, "lse": lse}

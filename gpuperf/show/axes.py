@@ -70,7 +70,7 @@ class _Sweep:
         return [str(point.get(names[0], "–")) for names in self.classes]
 
     def others(self, point: Mapping[str, Value]) -> list[str]:
-        return [f"{name}={point[name]}" for name in self.rare if name in point]
+        return [f"{name}={binary(str(point[name]))}" for name in self.rare if name in point]
 
 
 class Axes:
@@ -102,7 +102,7 @@ class Axes:
             values = [f"{n}={v}" for n, v in zip(names, values, strict=True)]
         else:
             values = ["×".join(values)]
-        return ",".join([*values, *sweep.others(point)])
+        return ",".join(filter(None, [*values, *sweep.others(point)]))
 
     def order(self, record: Record) -> tuple[float, ...]:
         """Return the key that sorts the records of one operation by size."""
@@ -120,7 +120,7 @@ class Axes:
         """Return the size for a label, `4096×128`, `16M` (= 2^24), without the names of axes that
         all records have."""
         others = self._sweeps[record.case.op].others(record.case.point)
-        return ",".join(["×".join(self.values(record)), *others])
+        return ",".join(filter(None, ["×".join(self.values(record)), *others]))
 
     def values(self, record: Record) -> list[str]:
         """Return the values of the axes that all records have, in the order of `head`."""

@@ -10,7 +10,8 @@
 // the next block, or, where registers do not suffice, those of the other half of the columns.
 //
 // Of the last wave each tile may be computed in parts of k. The program of the last part waits for the sums of the
-// others, which have begun before, and adds them, always in the same order.
+// others and adds them, always in the same order. Where all parts are in one wave, this relies on blocks to start in the
+// order of their numbers, as they do on Hopper; else the launch is cooperative.
 //
 // `_matmul_clusters.py` defines ITEM (bytes of an element), MEMBERS (warpgroups that multiply), COLUMNS of a tile,
 // WIDTH (those of the first of its products), CLUSTER (blocks), STAGES (blocks of k in shared memory), BUFFERS (boxes
@@ -287,7 +288,10 @@ __device__ static void leave(const float (&sums)[SUMS], float4* to, u32* count, 
         __stcg(to + q * THREADS, make_float4(sums[4 * q], sums[4 * q + 1], sums[4 * q + 2], sums[4 * q + 3]));
     __threadfence();
     group_meets(group);
-    if (thread == 0) atomicAdd(count, 1);
+    if (thread == 0) {
+        __threadfence();
+        atomicAdd(count, 1);
+    }
 }
 
 // Add what the others have left, in the order of the parts. *count* is 0 before and after.

@@ -15,6 +15,7 @@ Loads and stores use tensor descriptors: TMA from Hopper on, plain loads before.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import NamedTuple
 
 import torch
@@ -78,7 +79,8 @@ class Band(NamedTuple):
 
 
 class Spans(NamedTuple):
-    """The key_begins and key_ends of a `Band` on the host, for the division of the work."""
+    """The key_begins and key_ends of a `Band` on the host, for the division of the work. Those of
+    `spans_of` are compared in no time, as equal ones are the same object."""
 
     begins: tuple[int, ...]
     ends: tuple[int, ...]
@@ -86,6 +88,16 @@ class Spans(NamedTuple):
     def __hash__(self) -> int:
         """Return a hash of a few of the numbers, as there may be many."""
         return hash((len(self.ends), self.begins[:: 1 + len(self.begins) // 8]))
+
+
+@lru_cache(maxsize=64)
+def _spans_of(begins: bytes, ends: bytes) -> Spans:
+    return Spans(*(tuple(memoryview(of).cast("q")) for of in (begins, ends)))
+
+
+def spans_of(key_begins: torch.Tensor, key_ends: torch.Tensor) -> Spans:
+    """Return the spans of the ranges that `band_of` takes."""
+    return _spans_of(*(of.cpu().long().numpy().tobytes() for of in (key_begins, key_ends)))
 
 
 class Mask(NamedTuple):

@@ -6,6 +6,8 @@ a block, the first query of each, the one after its last (in a band), the offset
 *tiles* are those of queries and of the gradients of o.
 """
 
+from __future__ import annotations
+
 from gpuperf.kernels._flash_forward import (
     band_range,
     head_at,

@@ -6,6 +6,8 @@ offset of the causal mask, and n_k; *tiles*, descriptors of keys and values; and
 scores are multiplied by before and after the cap.
 """
 
+from __future__ import annotations
+
 from gpuperf.jit import jit, tl
 
 

@@ -14,18 +14,19 @@ Each multiprocessor has one program, whose tiles a table names (`_flash_hopper_s
 that it loads the keys of a tile while it stores the results of the tile before.
 
 What each step gained, in TFLOP/s of 4 · 16 heads of 128 elements and 8,192 tokens, without and with
-a causal mask, on H200s (docs/measured: h200-compare-attention-8k, h200-attention):
+a causal mask, on H200s (docs/measured has the first two and the last, in
+h200-compare-attention-8k and h200-attention):
 
 - torch, with the scores in DRAM: 88 and 27.
 - Scores in registers, `_flash_forward.py`: 533 and 501.
 - A warp that loads, two products in flight, and with the mask turns: 680 and 663.
-- Programs that compute many tiles: 669 and 683 on a card where cuDNN is slower by 2 %, so 100 and
-  105 % of the step before. Of 2,048 tokens it was 573 and 448, and is 606 and 530.
+- Programs that compute many tiles: 669 and 683. cuDNN had 700 and 641 beside the step before, and
+  686 and 629 beside this one, so that the gain is 0 and 5 %. Of 2,048 tokens it was 573 and 448,
+  and is 606 and 530, where cuDNN had 637 and 462, and 628 and 460.
 
-What gained nothing: turns without a mask (1 to 2 % slower), a table that gives out tiles in one
-fixed order (up to 8 % slower with the mask), three warpgroups and blocks of 64 keys (8 % slower on
-an H100), and a polynomial of degree 3 in place of half or a quarter of the `exp2` (up to 30 %
-slower; 5 to 8 % with capped scores, whose tangent is on the same units).
+What gained nothing, in trials of one process: turns without a mask (1 to 2 % slower), a fixed order
+of tiles (up to 8 %), blocks of 64 keys with three warpgroups (8 %, on an H100), and a polynomial of
+degree 3 for half or a quarter of the `exp2` (up to 30 %, and 5 to 8 % with capped scores).
 """
 
 from __future__ import annotations

@@ -14,8 +14,8 @@ causal, on an H200: torch 178 and 58; `_flash_backward.py` 349 and 322; this fil
 cuDNN has 431 and 414. Plans that compute scores ahead reach at most 256 and 243 there, as they
 spill registers. At d 64 nothing spills: scores ahead and two blocks of dq that wait raise 328 and
 312 to 341 and 325, where cuDNN has 369 and 339. The order of `_flash_hopper_schedule.py`, in which
-the last heads advance together, takes 2 % less time of the causal ones, 9 % at 2,048 positions, and
-27 % there where four heads of queries share keys.
+the last heads advance together, took 2 % less time of the causal kernel in one trial, 9 % at 2,048
+positions, and 30 % there where four heads of queries share keys; h200-attention has its rates.
 `docs/measured/hopper_plans.txt` has all plans and shapes.
 """
 

@@ -3,6 +3,8 @@
 *grid* and *rows* are the tuples of `_flash_hopper.py` and `_flash_hopper_backward.py`.
 """
 
+from __future__ import annotations
+
 from gpuperf.kernels._gluon import gl, gluon_jit
 
 

@@ -82,12 +82,14 @@ def schedule(work: Work, rows: int, keys: int, processors: int) -> tuple[list[li
     return programs, max(free)[0]
 
 
-@lru_cache(maxsize=64)
+# A CUDA graph knows the address of a table and does not keep it, so that many are kept here.
+@lru_cache(maxsize=1024)
 def table_of(
     work: Work, rows: int, keys: int, processors: int, device: torch.device
 ) -> torch.Tensor:
     """Return the schedule as int32 (tiles + 2, programs): how many tiles a program has, its tiles,
-    and a row that is read ahead."""
+    and a row that is read ahead. The first call with its arguments copies to *device*, which a CUDA
+    graph cannot capture."""
     programs, _time = schedule(work, rows, keys, processors)
     most = max(map(len, programs))
     columns = [[len(tiles), *tiles, *[0] * (most + 1 - len(tiles))] for tiles in programs]

@@ -57,12 +57,12 @@ MOST_TWICE = 128  # columns of which a thread has the sums and two products, in 
 MOST_WIDTH = {1: 256, 2: 256, 3: 192}
 SPLITS = (1, 2, 3, 4, 6, 8, 12, 16)  # parts of k in the last wave
 LEAST_PART = 1024  # bytes of k in a part
-# The model, in cycles: a request of the L2, the store of an element, meetings of a cluster, and, by
-# the blocks of a cluster, the sum and store of an element that is computed in parts. The first
-# three are fitted to 93 trials on an H200, of 13 sizes, when stores went without TMA, which made
-# them longer. ADDED is from trials of five large tiles, and of two products in clusters.
+# The model, in cycles: a request of the L2, the store of an element, meetings of a cluster; and for
+# an element that is computed in parts, its own time and that of each part but the last, which it
+# reads at 64 bytes a cycle. The first three are fitted to 93 trials on an H200, of 13 sizes, when
+# stores went without TMA, which made them longer; the others to trials of four large tiles.
 REQUEST, STORED, PAIRED = 1.8, 0.07, 3000.0
-ADDED = {1: 0.6, 2: 0.5}
+PARTED, READ = 0.4, 0.06
 # Under a power limit a tile takes longer, by this times the rows and columns that it loads for an
 # element: 192 x 256 ran at 1,606 to 1,628 MHz, 128 x 256 at 1,579 to 1,606, 128 x 128 at 1,484 to
 # 1,534 in products of 5,120 and 8,192.
@@ -182,7 +182,7 @@ def cycles(m: int, n: int, k: int, tile: Tile, processors: int, size: int = 2) -
         products = (products + FP8_BLOCK) * (FP8_PAIRED if tile.cluster > 1 else 1)
     block = (products**SHARPNESS + (REQUEST * requests) ** SHARPNESS) ** (1 / SHARPNESS)
     whole = ceiling(k, depth) * block + STORED * elements
-    part = work.chunk // depth * block + ADDED[tile.cluster] * elements
+    part = work.chunk // depth * block + (PARTED + READ * (work.splits - 1)) * elements
     total = ceiling(work.whole, clusters) * whole + PAIRED * (tile.cluster > 1)
     total += ceiling(work.rest * work.splits, clusters) * part
     return float(total * (1 + POWER * (1 / tile.rows + 1 / tile.columns)))

@@ -202,7 +202,7 @@ def flash_mask(point: Point, device: torch.device) -> flash.Mask:
     if is_banded(point):
         begins, ends = key_ranges(point, torch.device("cpu"))
         band = flash.band_of(begins.to(device), ends.to(device), key_count(point))
-        spans = flash.Spans(tuple(begins.tolist()), tuple(ends.tolist()))
+        spans = flash.spans_of(begins, ends)
     scale = point.head_dim**-0.5
     cap = float(cap_of(point))
     return flash.Mask(point.causal == "yes", offset_of(point), scale, band, cap, spans)

@@ -95,3 +95,11 @@ def test_fp8_has_tiles_of_its_own_and_rows_of_16_elements() -> None:
         assert matmul.fits(tile, splits, 1)
     point = Point({"m": 8, "n": 24, "k": 64, "dtype": "fp8"})
     assert "multiples of 16" in str(matmul.gluon_supports(point, HOPPER))
+
+
+@pytest.mark.parametrize("lacking", ["triton", "triton.experimental"])
+@pytest.mark.parametrize("module", ["attention", "matmul", "norms", "linear", "decode"])
+def test_workloads_are_there_without_triton_or_without_gluon(module: str, lacking: str) -> None:
+    program = f"import sys; sys.modules['{lacking}'] = None; import gpuperf.kernels.{module}"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]

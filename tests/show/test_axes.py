@@ -39,6 +39,14 @@ def test_an_axis_that_only_some_records_have_is_named_with_its_value() -> None:
     assert sorted(records, key=axes.order) == records
 
 
+def test_records_without_a_common_axis_have_all_axes_named() -> None:
+    records = [at(seq=8192), at(tokens=2**23)]
+    axes = Axes(records)
+    assert axes.head == "size"
+    assert [axes.size(record) for record in records] == ["seq=8192", "tokens=8M"]
+    assert [axes.brief(record) for record in records] == ["seq=8192", "tokens=8M"]
+
+
 def test_if_only_such_axes_vary_the_main_one_is_the_size() -> None:
     records = [at(seq=8192, heads=16), at(seq=8192, heads=16, window=1024)]
     axes = Axes(records, main=("seq",))
