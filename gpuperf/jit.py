@@ -13,7 +13,7 @@ import os
 import shutil
 import statistics
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.util import find_spec
@@ -199,9 +199,13 @@ def _median_ms(call: Callable[[], Any]) -> float:
 
 
 def tune(
-    make: Callable[[Mapping[str, int]], Callable[[], Any]], candidates: Iterable[Mapping[str, int]]
+    make: Callable[[Mapping[str, int]], Callable[[], Any]],
+    candidates: Iterable[Mapping[str, int]],
+    prepare: Callable[[Sequence[Mapping[str, int]]], None] | None = None,
 ) -> Tuned:
     """Return the fastest of the calls that *make* makes of the candidates that compile.
+
+    Where none is known to be, *prepare* is called before, to compile them at the same time.
 
     In a gate, the processes of a side use the choice of its first process. The head uses the choice
     of the base unless another is faster by more than `TIE`: two sides of the same code with
@@ -219,6 +223,8 @@ def tune(
     if known is not None:
         return Tuned(make(known), known)
     usual = read_choice(PREFERRED, place, every)
+    if prepare:
+        prepare(every)
     best: tuple[float, Callable[[], Any], Mapping[str, int]] | None = None
     for candidate in every:
         call: Callable[[], Any] | None = None  # frees the memory of the previous candidate

@@ -6,9 +6,11 @@ builds install. Everything is imported on first use. Compiling needs no GPU.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
-from collections.abc import Sequence
-from functools import cache
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache, lru_cache
 from importlib import resources
 from typing import Any
 
@@ -46,6 +48,7 @@ def read_source(name: str) -> str:
     return (resources.files("gpuperf.kernels.cuda") / name).read_text(encoding="utf-8")
 
 
+@lru_cache(maxsize=64)
 def compile_source(source: str, arch: str) -> bytes:
     """Compile CUDA C to a cubin for *arch* (`sm_90`). Raises: CannotMeasure with the log."""
     _, nvrtc = _bindings()
@@ -66,6 +69,20 @@ def compile_source(source: str, arch: str) -> bytes:
     _checked(nvrtc.nvrtcGetCUBIN(program, cubin), "NVRTC")
     nvrtc.nvrtcDestroyProgram(program)
     return cubin
+
+
+def compile_together(sources: Iterable[str], arch: str) -> None:
+    """Compile *sources* at the same time, each in a thread, for `kernel_in` to load.
+
+    It raises the error of a source that does not compile; this function raises none.
+    """
+
+    def compile_one(source: str) -> None:
+        with contextlib.suppress(CannotMeasure):
+            compile_source(source, arch)
+
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(compile_one, sources))
 
 
 class Kernel:

@@ -78,6 +78,15 @@ def test_a_case_built_again_is_not_tuned_again() -> None:
         assert len(made) == tried
 
 
+def test_candidates_are_prepared_once_and_only_if_they_are_timed() -> None:
+    prepared: list[int] = []
+    for case in ("a", "a", "b"):
+        jit.begin_build(case)
+        jit.tune(make, [SLOW, FAST], lambda every: prepared.append(len(every)))
+        jit.tune(make, [SLOW], lambda every: prepared.append(len(every)))
+    assert prepared == [2, 2]
+
+
 def test_kernels_of_one_case_are_told_apart() -> None:
     for _ in range(2):
         jit.begin_build("a")

@@ -49,6 +49,16 @@ def test_a_fault_in_the_source_is_reported_with_its_line() -> None:
         compile_source('extern "C" __global__ void f(int* p) {\n  *p = nowhere;\n}', "sm_90")
 
 
+def test_sources_are_compiled_together_and_each_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    sources = [f'extern "C" __global__ void f{i}(int* p) {{ *p = {i}; }}' for i in range(3)]
+    broken = 'extern "C" __global__ void f(int* p) { *p = nowhere; }'
+    nvrtc.compile_together([*sources, broken], "sm_90")
+    monkeypatch.setattr(nvrtc, "_checked", None)  # nothing is compiled any more
+    assert all(compile_source(source, "sm_90").startswith(b"\x7fELF") for source in sources)
+    with pytest.raises(TypeError):
+        compile_source(broken, "sm_90")
+
+
 def test_each_gpu_has_its_own_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     loaded = []
 

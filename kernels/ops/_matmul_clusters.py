@@ -22,7 +22,7 @@ What each step gained on an H200 (docs/measured/README.md):
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -31,7 +31,7 @@ import torch
 from gpuperf import Point
 from gpuperf.errors import CannotMeasure
 from gpuperf.jit import tune
-from gpuperf.nvrtc import POINTER, U32, Kernel, kernel_in, read_source, tensor_map
+from gpuperf.nvrtc import POINTER, U32, Kernel, compile_together, kernel_in, read_source, tensor_map
 
 Inputs = Mapping[str, torch.Tensor]
 Call = Callable[[], torch.Tensor]
@@ -315,7 +315,11 @@ def matmul_clusters(inputs: Inputs, point: Point, options: object) -> Call:
     processors = torch.cuda.get_device_properties(a.device).multi_processor_count
     size = a.itemsize
     every = [named(tile, size) for tile in tiles(point.m, point.n, point.k, processors, size)]
-    return tune(lambda chosen: multiply_by(a, b, tile_of(chosen)), every)
+
+    def prepare(them: Sequence[Mapping[str, int]]) -> None:
+        compile_together([source_of(tile_of(chosen), a.dtype) for chosen in them], ARCH)
+
+    return tune(lambda chosen: multiply_by(a, b, tile_of(chosen)), every, prepare)
 
 
 def named(tile: Tile, size: int) -> dict[str, int]:
