@@ -48,8 +48,8 @@ class Dot:
     """The place of one record, the ends of its 95 % interval, and its doubts.
 
     `start` is where an arrow to the dot begins, if one is drawn, and `record` what the dot shows.
-    In a hierarchy the dot for DRAM
-    has the `span` of its record: the least and the greatest x over all levels.
+    In a hierarchy the dot for DRAM has the `span` of its record: the least and the greatest x over
+    all levels. A line joins dots of one `variant`.
     """
 
     x: float
@@ -61,11 +61,13 @@ class Dot:
     start: tuple[float, float] | None = None
     span: tuple[float, float] | None = None
     record: Record | None = field(default=None, compare=False, repr=False)
+    variant: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Series:
-    """The records of one implementation in one dtype under one contract, in order of size.
+    """The records of one implementation in one dtype under one contract, in order of variant and
+    size.
 
     In a hierarchy there is a series for the bytes through each `level`, all with one `group`.
     """
@@ -77,16 +79,17 @@ class Series:
     group: int = 0
 
     def stretches(self) -> Iterator[list[Dot]]:
-        """Yield the points to join with lines; a point that breaks physics is not joined."""
+        """Yield the points to join with lines, those of a variant; a point that breaks physics is
+        not joined."""
         if not self.joined:
             return
         part: list[Dot] = []
         for dot in self.dots:
-            if INVALID not in dot.doubts:
-                part.append(dot)
-            elif part:
+            if part and (INVALID in dot.doubts or dot.variant != part[0].variant):
                 yield part
                 part = []
+            if INVALID not in dot.doubts:
+                part.append(dot)
         if part:
             yield part
 
@@ -204,7 +207,7 @@ def series_of(
         groups.setdefault(key, []).append(entry)
     series = []
     for number, ((name, dtype, contract), group) in enumerate(groups.items()):
-        group.sort(key=lambda e: axes.order(e.record))
+        group.sort(key=lambda e: (axes.variant(e.record), axes.order(e.record)))
         label = " ".join(filter(None, (shorten(name, LONGEST), dtype, contract)))
         levels: dict[str, list[Dot]] = {}
         for entry in group:
@@ -212,10 +215,12 @@ def series_of(
                 text = labels.get(key_of(entry.record), "") if baseline else _label(entry, axes)
                 if naive and entry.record.case.implementation != baseline:
                     dot = replace(dot, start=naive.get(same_case(entry.record)))
-                levels.setdefault(level, []).append(replace(dot, label=text, record=entry.record))
+                dot = replace(dot, label=text, record=entry.record)
+                dot = replace(dot, variant=axes.variant(entry.record))
+                levels.setdefault(level, []).append(dot)
         # In a hierarchy the levels of one record belong together, not the sizes of one level.
         joined = group[0].record.kind != "kernel" and view != "hierarchy"
-        joined = joined and not (baseline and axes.named)  # a line must not join `fwd` with `bwd`
+        joined = joined and not (baseline and axes.named)  # arrows and many lines hide each other
         for level, dots in levels.items():
             name = f"{label}, {level} bytes" if level else label
             series.append(Series(name, tuple(dots), joined, level, number))

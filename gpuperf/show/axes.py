@@ -112,6 +112,12 @@ class Axes:
         values = (point.get(name, 0) for name in names)
         return tuple(float(v) if not isinstance(v, str) else 0.0 for v in values)
 
+    def variant(self, record: Record) -> tuple[str, ...]:
+        """Return what sets a record apart from those of other sizes: its axes of words, as `fwd`,
+        and those that only some records have."""
+        point = record.case.point
+        return (*(str(point.get(name, "")) for name in self.named), *self.others(record))
+
     def constant(self, op: str) -> str:
         """Return the axes of *op* that have one value: `h=16, d=64`."""
         return ", ".join(f"{k}={v}" for k, v in self._sweeps[op].constant.items())

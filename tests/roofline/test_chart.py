@@ -223,6 +223,23 @@ def test_an_arrow_shorter_than_its_marker_is_not_drawn() -> None:
         assert sum(line.get_marker() == "|" for line in canvas.axes.lines) == arrows
 
 
+def test_a_line_joins_sizes_of_one_mode_and_one_window() -> None:
+    run = h200_sweep((1024, 2048))
+    points = [{"mode": "fwd"}, {"mode": "bwd"}, {"mode": "fwd", "window": 64}]
+    records = [
+        replace(r, case=replace(r.case, point={**r.case.point, **more}))
+        for r in run.records
+        for more in points
+    ]
+    (series,) = scene(replace(run, records=tuple(records))).series
+    joined = [[(dot.variant, dot.label) for dot in part] for part in series.stretches()]
+    assert joined == [
+        [(("bwd",), "1024"), (("bwd",), "2048")],
+        [(("fwd",), "1024"), (("fwd",), "2048")],
+        [(("fwd", "window=64"), f"{n},window=64") for n in (1024, 2048)],
+    ]
+
+
 def test_a_hierarchy_joins_the_levels_of_each_record_and_hides_no_point() -> None:
     canvas = drawn(counted_run(2.0, 2.0), "hierarchy")  # the points for L2 lie on those for DRAM
     points = [line for line in canvas.axes.lines if line.get_marker() in ("o", "s")]
