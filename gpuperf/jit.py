@@ -205,7 +205,7 @@ def tune(
 ) -> Tuned:
     """Return the fastest of the calls that *make* makes of the candidates that compile.
 
-    Where none is known to be, *prepare* is called before, to compile them at the same time.
+    *prepare* is called with the candidates before they are timed, and may compile them together.
 
     In a gate, the processes of a side use the choice of its first process. The head uses the choice
     of the base unless another is faster by more than `TIE`: two sides of the same code with

@@ -74,7 +74,7 @@ def compile_source(source: str, arch: str) -> bytes:
 def compile_together(sources: Iterable[str], arch: str) -> None:
     """Compile *sources* at the same time, each in a thread, for `kernel_in` to load.
 
-    It raises the error of a source that does not compile; this function raises none.
+    Where a source does not compile, `kernel_in` raises the error, and this function raises none.
     """
 
     def compile_one(source: str) -> None:

@@ -215,8 +215,8 @@ def series_of(
                 text = labels.get(key_of(entry.record), "") if baseline else _label(entry, axes)
                 if naive and entry.record.case.implementation != baseline:
                     dot = replace(dot, start=naive.get(same_case(entry.record)))
-                dot = replace(dot, label=text, record=entry.record)
-                dot = replace(dot, variant=axes.variant(entry.record))
+                variant = axes.variant(entry.record)
+                dot = replace(dot, label=text, record=entry.record, variant=variant)
                 levels.setdefault(level, []).append(dot)
         # In a hierarchy the levels of one record belong together, not the sizes of one level.
         joined = group[0].record.kind != "kernel" and view != "hierarchy"

@@ -10,13 +10,14 @@
 // the next block, or, where registers do not suffice, those of the other half of the columns.
 //
 // Of the last wave each tile may be computed in parts of k. The program of the last part waits for the sums of the
-// others and adds them, always in the same order. Where all parts are in one wave, this relies on blocks to start in the
-// order of their numbers, as they do on Hopper; else the launch is cooperative.
+// others and adds them, always in the same order. Where all parts are in one wave, this relies on blocks to start in
+// the order of their numbers, as they do on Hopper; else the launch is cooperative.
 //
 // `_matmul_clusters.py` defines ITEM (bytes of an element), MEMBERS (warpgroups that multiply), COLUMNS of a tile,
-// WIDTH (those of the first of its products), CLUSTER (blocks), STAGES (blocks of k in shared memory), BUFFERS (boxes
-// of C of a warpgroup there), GROUP (rows of tiles that are computed together), registers of a thread, ROUND (the
-// conversion of two sums), and `multiply`, with `multiply_rest` for the columns from WIDTH on.
+// WIDTH (those of the first of its products), CLUSTER (blocks), PARTS (whether tiles of the last wave are computed in
+// parts of k), STAGES (blocks of k in shared memory), BUFFERS (boxes of C of a warpgroup there), GROUP (rows of tiles
+// that are computed together), registers of a thread, ROUND (the conversion of two sums), and `multiply`, with
+// `multiply_rest` for the columns from WIDTH on.
 
 typedef unsigned u32;
 typedef unsigned long long u64;
@@ -367,15 +368,17 @@ extern "C" __global__ CLUSTERED __launch_bounds__(THREADS * (MEMBERS + 1), 1) vo
             if (BEHIND) blocks.free(blocks.last);
 #endif
             const int y = (item.row * CLUSTER + rank) * ROWS + group * 64, x = item.column * COLUMNS;
-            const int tile = (i - whole) / splits, place = (rank * MEMBERS + group) * (SUMS / 4) * THREADS + thread;
-            float4* left = parts + tile * (splits - 1) * PART + place;
-            u32* count = counts + (tile * CLUSTER + rank) * MEMBERS + group;
-            if (i >= whole && item.part < splits - 1) {
-                leave(sums, left + item.part * PART, count, group, thread);
-            } else {
-                if (i >= whole) collect(sums, left, count, splits - 1, group, thread);
-                store(c_at, rest_at, buffers + group * BUFFERS * BOX, sums, y, x, group, thread);
+            if (PARTS && i >= whole) {
+                const int tile = (i - whole) / splits, place = (rank * MEMBERS + group) * (SUMS / 4) * THREADS + thread;
+                float4* left = parts + tile * (splits - 1) * PART + place;
+                u32* count = counts + (tile * CLUSTER + rank) * MEMBERS + group;
+                if (item.part < splits - 1) {
+                    leave(sums, left + item.part * PART, count, group, thread);
+                    continue;
+                }
+                collect(sums, left, count, splits - 1, group, thread);
             }
+            store(c_at, rest_at, buffers + group * BUFFERS * BOX, sums, y, x, group, thread);
         }
         if (thread == 0) boxes_are_read<0>();
     }

@@ -79,8 +79,10 @@ class Band(NamedTuple):
 
 
 class Spans(NamedTuple):
-    """The key_begins and key_ends of a `Band` on the host, for the division of the work. Those of
-    `spans_of` are compared in no time, as equal ones are the same object."""
+    """The key_begins and key_ends of a `Band` on the host, by which programs divide the work.
+
+    `spans_of` returns the same object for equal ranges, so that a lookup need not compare them.
+    """
 
     begins: tuple[int, ...]
     ends: tuple[int, ...]

@@ -60,7 +60,7 @@ from gpuperf.jit import triton
 
 class Plan(NamedTuple):
     """The keys of a block, warpgroups that compute, blocks in shared memory, whether warpgroups
-    take turns, and the time of a row and a block of keys, where another plan has 1."""
+    take turns, and how long a row takes for a block of keys, relative to the other plan."""
 
     keys: int
     members: int
@@ -363,7 +363,7 @@ def plan_of(d: int, work: Work, processors: int) -> Plan:
         longest: float = schedule(work, rows, plan.keys, processors)[1]
         return longest * rows * plan.pace
 
-    return min(plans, key=time) if len(plans) > 1 else plans[0]
+    return min(plans, key=time)
 
 
 def forward(

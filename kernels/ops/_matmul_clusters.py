@@ -60,7 +60,7 @@ LEAST_PART = 1024  # bytes of k in a part
 # The model, in cycles: a request of the L2, the store of an element, meetings of a cluster; and for
 # an element that is computed in parts, its own time and that of each part but the last, which it
 # reads at 64 bytes a cycle. The first three are fitted to 93 trials on an H200, of 13 sizes, when
-# stores went without TMA, which made them longer; the others to trials of four large tiles.
+# stores went without TMA, which made them longer. The last two are fitted to four large tiles.
 REQUEST, STORED, PAIRED = 1.8, 0.07, 3000.0
 PARTED, READ = 0.4, 0.06
 # Under a power limit a tile takes longer, by this times the rows and columns that it loads for an
@@ -167,9 +167,11 @@ def waves(m: int, n: int, k: int, tile: Tile, clusters: int, size: int = 2) -> W
 
 
 def cycles(m: int, n: int, k: int, tile: Tile, processors: int, size: int = 2) -> float:
-    """Return the modelled cycles of a product of elements of *size* bytes, at the clock that moving
-    no bytes would leave: each block of k takes about as long as its products or as its requests of
-    the L2."""
+    """Return the modelled cycles of a product of elements of *size* bytes, and more of them where a
+    tile lowers the clock.
+
+    A block of k takes about as long as its products or as its requests of the L2.
+    """
     clusters, depth = processors // tile.cluster, LINE // size
     work = waves(m, n, k, tile, clusters, size)
     a_lines = b_lines = 1 + (k % depth > 0)
@@ -250,6 +252,7 @@ def source_of(tile: Tile, dtype: torch.dtype) -> str:
         "COLUMNS": tile.columns,
         "WIDTH": width,
         "CLUSTER": tile.cluster,
+        "PARTS": int(tile.splits > 1),
         "STAGES": tile.stages,
         "BUFFERS": tile.buffers,
         "GROUP": GROUP // tile.cluster,
@@ -298,7 +301,7 @@ def multiply_by(a: torch.Tensor, b: torch.Tensor, tile: Tile) -> Call:
     types = (*[None] * len(maps), *[POINTER] * len(pointers), *[U32] * (4 + len(work)))
     grid, shared = min(work.items, clusters) * tile.cluster, tile.shared
     held = (a, b, parts, counts)
-    # A part waits for parts of blocks before its own, but where parts fill more than one wave.
+    # In one wave, a part waits for blocks of lower numbers alone, which have started before it.
     together = work.rest * work.splits > clusters
 
     def call() -> torch.Tensor:

@@ -23,7 +23,7 @@ PROCESSORS = 132
 
 
 def spans_of(queries: int, keys: int, window: int = 200) -> Spans:
-    """Of a causal window, whose first queries see no key if there are fewer keys."""
+    """The spans of a causal window. With fewer keys than queries, the first queries see no key."""
     ends = [max(0, i + 1 + keys - queries) for i in range(queries)]
     return Spans(tuple(max(0, end - window) for end in ends), tuple(ends))
 
