@@ -277,6 +277,7 @@ def _fork_of_guard(file: str, command: list[str], execute: Any = os.execvp) -> N
     for number in signal.valid_signals():
         if callable(signal.getsignal(number)) and number != signal.SIGINT:
             signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)  # as Python does when it starts
     for name in os.listdir("/proc/self/fd"):  # noqa: PTH208 - which opens one that is listed
         with contextlib.suppress(OSError):
             if int(name) > 2 and not os.get_inheritable(int(name)):

@@ -34,7 +34,7 @@ from gpuperf.run.link import Link
 WAIT_S = 120.0  # seconds for the agents to join, as for a worker to start
 HELLO_S = 5.0  # seconds for a new connection to say who it is
 BEGIN_S = 30.0  # seconds for an agent to end a worker and to start another
-LOOK_S = 3.0  # seconds for an agent to report the stack of its worker
+LOOK_S = 4.0  # seconds for an agent to report the stack of its worker
 LONGEST_HOST = 253  # characters of a name in DNS
 GONE = "the end of the connection to its host"
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 POLL_S = 0.005  # between two looks at the files
-STACK_S = 1.0  # for a rank to write its stack
+STACK_S = 2.0  # for a rank to write its stack
 MOST_STACK = 1 << 20  # characters of a stack that are read
 FRAME = re.compile(r'File "(.*)", line (\d+) in (.*)')
 WAITING = ("/torch/distributed/", "/torch/cuda/")  # places in which a rank waits for others
