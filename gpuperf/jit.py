@@ -224,7 +224,8 @@ def tune(
         return Tuned(make(known), known)
     usual = read_choice(PREFERRED, place, every)
     if prepare:
-        prepare(every)
+        with contextlib.suppress(Exception):  # which each candidate would raise again
+            prepare(every)
     best: tuple[float, Callable[[], Any], Mapping[str, int]] | None = None
     for candidate in every:
         call: Callable[[], Any] | None = None  # frees the memory of the previous candidate

@@ -82,7 +82,7 @@ def compile_together(sources: Iterable[str], arch: str) -> None:
             compile_source(source, arch)
 
     with ThreadPoolExecutor() as pool:
-        list(pool.map(compile_one, sources))
+        list(pool.map(compile_one, dict.fromkeys(sources)))
 
 
 class Kernel:

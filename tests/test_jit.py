@@ -87,6 +87,14 @@ def test_candidates_are_prepared_once_and_only_if_they_are_timed() -> None:
     assert prepared == [2, 2]
 
 
+def test_what_cannot_be_prepared_is_tuned_all_the_same() -> None:
+    def prepare(every: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    jit.begin_build("a case whose candidates are not prepared")
+    assert jit.tune(make, [SLOW, FAST], prepare).chosen == FAST
+
+
 def test_kernels_of_one_case_are_told_apart() -> None:
     for _ in range(2):
         jit.begin_build("a")

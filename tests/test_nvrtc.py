@@ -59,6 +59,13 @@ def test_sources_are_compiled_together_and_each_once(monkeypatch: pytest.MonkeyP
         compile_source(broken, "sm_90")
 
 
+def test_equal_sources_are_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled: list[str] = []
+    monkeypatch.setattr(nvrtc, "compile_source", lambda source, arch: compiled.append(source))
+    nvrtc.compile_together(["one", "another", "one"], "sm_90")
+    assert sorted(compiled) == ["another", "one"]
+
+
 def test_each_gpu_has_its_own_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     loaded = []
 

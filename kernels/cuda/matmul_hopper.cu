@@ -346,7 +346,8 @@ extern "C" __global__ CLUSTERED __launch_bounds__(THREADS * (MEMBERS + 1), 1) vo
             for (int s = 0; s < SUMS; ++s) sums[s] = 0;
             int start = item.begin;
             for (; start + (PASS - 1) * BK < item.end; start += PASS * BK) add_blocks<PASS>(blocks, sums, some);
-            for (; start < item.end; start += BK) add_blocks<1>(blocks, sums, some);
+            if constexpr (PASS > 1)
+                for (; start < item.end; start += BK) add_blocks<1>(blocks, sums, some);
 #else
             // Blocks whose products are left when those of the next one begin. A warpgroup that is alone must not let
             // the tensor cores wait; several fill each other's pauses, and free a block sooner.
