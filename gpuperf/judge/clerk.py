@@ -62,14 +62,10 @@ class Clerk:
     def __enter__(self) -> Clerk:
         self._held.enter_context(tree.adopting())
         self._held.callback(self._files.close)
-        in_memory = self.settings.memory
-        memory = (
-            temporary(self._held, Path(in_memory)) if in_memory else in_memory_folder(self._held)
-        )
+        memory = in_memory_folder(self._held, self.settings.memory)
+        disk = temporary(self._held, self.settings.disk)
         self._files.add(memory)
-        self._starter = Starter(
-            self.settings, self.server, self._files, temporary(self._held), memory
-        )
+        self._starter = Starter(self.settings, self.server, self._files, disk, memory)
         return self
 
     def __exit__(

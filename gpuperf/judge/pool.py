@@ -157,7 +157,7 @@ class Judge:
         self._closing = False
         self._held = ExitStack()
         self._memory: Path | None = None
-        self._folders: dict[LocalConnection, str] = {}
+        self._folders: dict[LocalConnection, tuple[str, str]] = {}
 
     def __enter__(self) -> Judge:
         self._threads, self._closing = ThreadPoolExecutor(self._workers), False
@@ -220,9 +220,11 @@ class Judge:
     def _start(self) -> LocalConnection:
         """Start a clerk. Raises: CannotMeasure."""
         clerk = LocalLauncher(module=CLERK, messages=FromPooled).start()
-        folder = tempfile.mkdtemp(dir=self._memory)
-        self._folders[clerk] = folder
-        sit = Sit(str(self._against), self._task, replace(self._settings, memory=folder))
+        memory = tempfile.mkdtemp(dir=self._memory)
+        disk = tempfile.mkdtemp(prefix="gpuperf-judge-")
+        self._folders[clerk] = memory, disk
+        settings = replace(self._settings, memory=memory, disk=disk)
+        sit = Sit(str(self._against), self._task, settings)
         reply = self._reply(clerk, sit)
         if isinstance(reply, Ready):
             return clerk
@@ -236,7 +238,8 @@ class Judge:
         """End *clerk*, which cannot remove its files any more."""
         if clerk is not None:
             clerk.kill()
-            shutil.rmtree(self._folders.pop(clerk), ignore_errors=True)
+            for folder in self._folders.pop(clerk):
+                shutil.rmtree(folder, ignore_errors=True)
 
     def _reply(self, clerk: LocalConnection, request: Sit | Try) -> Any:
         """Send *request*, and return the reply; None if the clerk died, or the pool closes."""

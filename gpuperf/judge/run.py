@@ -40,7 +40,7 @@ def serving(settings: Settings) -> Iterator[ForkServer | None]:
     if settings.started != "forked":
         yield None
         return
-    folder = tempfile.mkdtemp(prefix="gpuperf-judge-")
+    folder = tempfile.mkdtemp(prefix="gpuperf-judge-", dir=settings.disk or None)
     environment = worker_environment(folder, settings.may_use_gpu)
     modules = (SEAT, ANSWERS, COMPILER)
     server = ForkServer((None,), settings.debug, modules=modules, environment=environment)
@@ -90,7 +90,8 @@ class Sitting:
                 f"{self._task.reference} has changed since the judge read it",
                 "restore the file; --isolation sandbox keeps submissions from writing to it",
             )
-        folder = Path(tempfile.mkdtemp(prefix="gpuperf-submission-"))
+        disk = self._settings.disk or None
+        folder = Path(tempfile.mkdtemp(prefix="gpuperf-submission-", dir=disk))
         try:
             file = named(path)
             cases = []

@@ -16,7 +16,8 @@ class Settings:
     kernels are forbidden (`library`: those of others).
 
     A forked worker is a fork of a process that has imported torch and runs no submission. Folders
-    of files in memory are made in the folder `memory`, by default in /dev/shm.
+    of files in memory are made in the folder `memory`, by default in /dev/shm, and other temporary
+    folders in `disk`, by default in that of the system.
     """
 
     isolation: str = "process"
@@ -27,6 +28,7 @@ class Settings:
     compiled: bool = False
     device: str = "cpu"
     memory: str = ""
+    disk: str = ""
     forbid: Forbidden = ""
 
     @property

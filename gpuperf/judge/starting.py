@@ -98,16 +98,19 @@ class Starter:
         return launch(module, str(folder), environment, messages, self.settings.debug, self.server)
 
 
-def temporary(held: ExitStack, parent: Path | None = None) -> Path:
-    """Return a new folder, which is removed when *held* ends."""
-    name = tempfile.mkdtemp(prefix="gpuperf-judge-", dir=parent)
+def temporary(held: ExitStack, parent: str = "", usual: Path | None = None) -> Path:
+    """Return a new folder in *parent*, or in the *usual* place, that is removed when *held* ends.
+
+    Its name is short where *parent* says whose it is: the path of a socket has 107 characters.
+    """
+    name = tempfile.mkdtemp(prefix="" if parent else "gpuperf-judge-", dir=parent or usual)
     held.callback(shutil.rmtree, name, ignore_errors=True)
     return Path(name)
 
 
-def in_memory_folder(held: ExitStack) -> Path:
+def in_memory_folder(held: ExitStack, parent: str = "") -> Path:
     """Return a new folder in memory, or on a disk without that, removed when *held* ends."""
-    return temporary(held, MEMORY_FILES if os.access(MEMORY_FILES, os.W_OK) else None)
+    return temporary(held, parent, MEMORY_FILES if os.access(MEMORY_FILES, os.W_OK) else None)
 
 
 def _nothing() -> None:

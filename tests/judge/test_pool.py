@@ -69,13 +69,16 @@ def files(tmp_path: Path) -> Path:
 def test_each_submission_is_judged_in_processes_that_no_other_has_touched(
     files: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    names, memory = ["touches", "looks", "wrong", "leaves", "kills", "looks"], files / "memory"
-    memory.mkdir()
+    names = ["touches", "looks", "wrong", "leaves", "kills", "looks"]
+    memory, disk = folders = files / "memory", files / "disk"
+    for folder in folders:
+        folder.mkdir()
     monkeypatch.setattr(starting, "MEMORY_FILES", memory)
+    monkeypatch.setattr("tempfile.tempdir", str(disk))
     with gpuperf.Judge(against=files / "reference.py") as pool:
         verdicts = list(pool.map(files / f"{name}.py" for name in names))
-        assert list(memory.iterdir())
-    assert not list(memory.iterdir())  # though a clerk was killed
+        assert all(any(folder.iterdir()) for folder in folders)
+    assert not any(any(folder.iterdir()) for folder in folders)  # though a clerk was killed
     said = {name: verdict for name, verdict in zip(names, verdicts, strict=True)}
     assert [v.submission.name for v in verdicts] == [f"{name}.py" for name in names]
     for name in ("touches", "looks", "leaves"):
@@ -89,7 +92,7 @@ def test_each_submission_is_judged_in_processes_that_no_other_has_touched(
 
 
 def test_nothing_runs_once_the_pool_is_closed(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TMPDIR", str(files))
+    monkeypatch.setattr("tempfile.tempdir", str(files))
     with gpuperf.Judge(against=files / "reference.py", isolation="sandbox") as pool:
         next(pool.map([files / "leaves.py"]))
         assert running(files)
