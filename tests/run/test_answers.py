@@ -117,8 +117,9 @@ class Clock:
 
 
 @pytest.fixture(autouse=True)
-def no_time_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_time_passes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(module, "time", Clock())
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))  # not every test ends its gang
 
 
 def supervise(
