@@ -145,8 +145,8 @@ def profile(
     with profile_here(plan) as (run, path, ended):
         if run is not None:
             say(f"run file: {path}")
-        if ended.error:
-            say(f"{program[0]}: {ended.error}")
+        if ended.error or ended.exit_code:
+            say(f"{program[0]}: {ended.error or f'it ended with {ended.exit_code}'}")
         if run is not None:
             if model is None or options.format is not opt.Format.JSON:
                 _show(run, earlier, options, by)

@@ -70,7 +70,20 @@ def caption(run: Run, entries: Sequence[Entry], axes: Axes) -> list[Note]:
         ("Device", _device(run)),
         ("Run", _run(run)),
         *(("Problem", problem) for problem in run.problems),
+        *_unmeasured(run),
     ]
+
+
+def _unmeasured(run: Run) -> Iterable[Note]:
+    measured, plan = {record.case.id for record in run.records}, run.header.plan
+    missing = sum(case.id not in measured for case in plan)
+    chooses = run.header.command[1:2] == ("calibrate",)  # leaves out sizes that take too long
+    if missing and not chooses:
+        yield (
+            "Problem",
+            f"{missing} of {len(plan)} planned cases were not measured; `gpuperf roofline "
+            "--resume` of this file measures them",
+        )
 
 
 def _fixed(axes: Axes) -> Iterable[Note]:

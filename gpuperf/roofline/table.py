@@ -192,7 +192,7 @@ def _figures(run: Run, entries: Sequence[Entry]) -> Iterable[Column]:
     clocks = (e.time.clock_hz if e.time else None for e in entries)
     yield Column("clock", "MHz", tuple(f"{c / 1e6:.0f}" if c else NOTHING for c in clocks), 1)
     limiters = tuple(
-        e.placement.limiter.removesuffix(" or occupancy") if e.placement else NOTHING
+        e.placement.limiter.replace("latency or occupancy", "lat./occ.") if e.placement else NOTHING
         for e in entries
     )
     yield Column("bound by", "", tuple(_bound(e) for e in entries), 8, left=True, short=limiters)

@@ -20,6 +20,7 @@ from types import TracebackType
 from gpuperf.errors import CannotMeasure, Incomplete, UsageError
 from gpuperf.model.codec import encode
 from gpuperf.model.record import Header, Record
+from gpuperf.run.embedded import DOCTYPE
 
 CHUNK = 1 << 20
 GZIP = b"\x1f\x8b"  # how a compressed file begins
@@ -31,8 +32,8 @@ class RunWriter:
     def __init__(self, path: Path, fresh: bool = False) -> None:
         """Open *path* and lock it; a *fresh* one must not exist, not even as a link.
 
-        Raises: UsageError for a file that cannot be written or is compressed, CannotMeasure for one
-        that another process writes.
+        Raises: UsageError for a file that cannot be written, is compressed or is a page,
+        CannotMeasure for one that another process writes.
         """
         self.path = path
         self._lost = ""  # what happened to the first file
@@ -53,6 +54,10 @@ class RunWriter:
                 if os.pread(self._file, len(GZIP), 0) == GZIP:
                     raise UsageError(
                         f"{path} is compressed, so nothing can be added", f"gunzip {path}"
+                    )
+                if os.pread(self._file, len(DOCTYPE), 0).lower() == DOCTYPE:
+                    raise UsageError(
+                        f"{path} is a page, so nothing can be added", "name the run file itself"
                     )
             except (CannotMeasure, UsageError):
                 os.close(self._file)

@@ -241,10 +241,12 @@ def measure_rest(supervisor: Supervisor, path: Path) -> Outcome:
 def report(outcome: Outcome, options: Options, view: View | None = None) -> int:
     """Print *outcome*, write its charts, and return the exit code. Raises: as `exit_code`."""
     if outcome.run.records:
-        print_run(
-            outcome.run, options.format, view, columns=options.columns, verbose=options.verbose
-        )
-        write_charts(outcome.run, outcome.path, view)
+        try:
+            print_run(
+                outcome.run, options.format, view, columns=options.columns, verbose=options.verbose
+            )
+        finally:  # also where no column has a name that was given
+            write_charts(outcome.run, outcome.path, view)
     return exit_code(outcome)
 
 

@@ -312,3 +312,16 @@ def test_a_hint_is_printed_once_and_names_its_rows() -> None:
     sizes = [record.case.point["m"] for record in records[:3]]
     told = "; ".join(f"{m}: ±{n} % after 9 samples" for m, n in zip(sizes, (4, 5, 6), strict=True))
     assert line == f"- **imprecise**: {told} → {hint}"
+
+
+def test_planned_cases_that_lack_are_counted_below_the_table() -> None:
+    run = h200_run()
+    cases = [record.case for record in run.records]
+    other = replace(cases[0], point={**cases[0].point, "m": 7})
+    whole = replace(run, header=replace(run.header, plan=tuple(cases)))
+    cut = replace(run, header=replace(run.header, plan=(*cases, other)))
+    assert "not measured;" not in render_run(whole, "table", Screen(100))
+    said = f"1 of {len(cases) + 1} planned cases were not measured"
+    assert said in render_run(cut, "table", Screen(100))
+    calibrated = replace(cut, header=replace(cut.header, command=("gpuperf", "calibrate")))
+    assert said not in render_run(calibrated, "table", Screen(100))

@@ -514,3 +514,11 @@ def test_nothing_is_added_to_a_compressed_run(packed: Path) -> None:
     with pytest.raises(UsageError, match="is compressed, so nothing can be added"):
         RunWriter(packed)
     assert packed.read_bytes() == before
+
+
+def test_nothing_is_added_to_a_page(tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    page.write_text("<!DOCTYPE html>\n<html></html>\n")
+    with pytest.raises(UsageError, match="is a page, so nothing can be added"):
+        RunWriter(page)
+    assert page.read_text().endswith("</html>\n")
