@@ -110,7 +110,8 @@ def render_brief(run: Run, screen: Screen, names: Sequence[str] = ()) -> str:
     """
     narrow, table = replace(screen, width=min(screen.width, WIDTH)), brief(run)
     if names:
-        narrow, table = screen, replace(table, columns=chosen_columns(sheet(run), names).columns)
+        columns = chosen_columns(sheet(run), names).columns
+        narrow, table = screen, replace(table, columns=columns, more="")
     return to_terminal(table, narrow)
 
 
