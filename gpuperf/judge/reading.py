@@ -80,6 +80,8 @@ def read_task(against: Path, format: str, cases: int, point: str = "") -> TaskSo
     """Return the task in *against*, with at most *cases* cases. Raises: UsageError."""
     known = {name: name for name in FORMATS}
     kind = detect_format(against) if format == "auto" else known[format]  # type: ignore[index]
+    if point and kind != "gpuperf":
+        raise UsageError(f"a task of {kind} has no points", "leave --point out")
     if kind == "kernelbench":
         return TaskSource(kind, str(_existing(against).absolute()))
     if kind == "gpumode":

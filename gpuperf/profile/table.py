@@ -131,6 +131,8 @@ def gain_cells(gain: Gain) -> tuple[str, str]:
 
 def no_finding(profile: Profile) -> str:
     """Return why a profile has no finding."""
+    if not profile.operators:
+        return "no gain is known, as no step was traced: fewer --steps leave some for the trace"
     if profile.plain:
         least = LEAST_OF_LINKS if profile.together else LEAST
         return f"no known change would save {least:.0%} of the step"

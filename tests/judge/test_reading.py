@@ -54,6 +54,8 @@ def test_nothing_of_a_task_is_imported(tmp_path: Path) -> None:
     path = tmp_path / "reference.py"
     path.write_text("raise SystemExit\nclass Model: pass\ndef get_inputs(): pass\n")
     assert read_task(path, "auto", 1).format == "kernelbench"
+    with pytest.raises(UsageError, match="a task of kernelbench has no points"):
+        read_task(path, "auto", 1, "m=3")
 
 
 @pytest.mark.parametrize(

@@ -588,6 +588,12 @@ def test_where_there_is_nothing_to_change_a_sentence_says_so() -> None:
     assert "no known change would save 2% of the step" in text
 
 
+def test_where_nothing_was_traced_no_change_is_ruled_out() -> None:
+    text = whole_table(run_of(region(busy_s=STEP_S), ()))
+    assert "no step was traced" in text
+    assert "no known change" not in text
+
+
 def test_a_step_without_roofs_points_to_calibrate() -> None:
     run = run_of(region(), (MATMUL,))
     bare = replace(run, header=replace(run.header, peaks=None, ceilings=None))
