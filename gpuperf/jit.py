@@ -224,7 +224,7 @@ def tune(
         return Tuned(make(known), known)
     usual = read_choice(PREFERRED, place, every)
     if prepare:
-        with contextlib.suppress(Exception):  # which each candidate would raise again
+        with contextlib.suppress(Exception):  # then each candidate is compiled when it is timed
             prepare(every)
     best: tuple[float, Callable[[], Any], Mapping[str, int]] | None = None
     for candidate in every:

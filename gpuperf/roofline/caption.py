@@ -77,8 +77,8 @@ def caption(run: Run, entries: Sequence[Entry], axes: Axes) -> list[Note]:
 def _unmeasured(run: Run) -> Iterable[Note]:
     measured, plan = {record.case.id for record in run.records}, run.header.plan
     missing = sum(case.id not in measured for case in plan)
-    chooses = run.header.command[1:2] == ("calibrate",)  # leaves out sizes that take too long
-    if missing and not chooses:
+    calibrates = run.header.command[1:2] == ("calibrate",)  # it leaves out sizes that take too long
+    if missing and not calibrates:
         yield (
             "Problem",
             f"{missing} of {len(plan)} planned cases were not measured; `gpuperf roofline "
