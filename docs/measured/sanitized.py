@@ -44,6 +44,18 @@ CASES: tuple[tuple[str, str, dict[str, tuple[Any, ...]]], ...] = (
             "mode": MODES,
         },
     ),
+    # Programs of this forward compute several tiles each.
+    (
+        "attention",
+        "gluon_flash",
+        {
+            "batch": (1,),
+            "heads": (90,),
+            "seq": (272,),
+            "head_dim": (64, 128),
+            "causal": ("no", "yes"),
+        },
+    ),
     (
         "attention",
         "gluon_flash",
