@@ -26,10 +26,11 @@ SIZES = [
     (3000, 8200, 8),
 ]
 TILES = [
-    Tile(members, columns, cluster)
+    Tile(members, columns, cluster, turned=turned)
     for members, widths in ((1, (64, 256)), (2, (128, 168, 256, 280, 320)), (3, (192, 216, 256)))
     for columns in widths
     for cluster in (1, 2)
+    for turned in (False, True)
 ]
 FP8_SIZES = [
     (1, 16, 80),
@@ -41,10 +42,11 @@ FP8_SIZES = [
     (3000, 8208, 16),
 ]
 FP8_TILES = [
-    Tile(members, columns, cluster)
+    Tile(members, columns, cluster, turned=turned)
     for members, widths in ((1, (64, 192)), (2, (72, 128, 168, 192)), (3, (72, 128)))
     for columns in widths
     for cluster in (1, 2)
+    for turned in (False, True)
 ]
 
 

@@ -123,9 +123,12 @@ CASES: tuple[tuple[str, str, dict[str, tuple[Any, ...]]], ...] = (
     ("l1", "cuda", {"m": (8,), "n": (2048,), "passes": (2,)}),
     ("l2", "cuda", {"n": (4096,), "passes": (2,)}),
 )
-# Of the product in clusters: warpgroups, columns, blocks of a cluster, and parts of k.
+# Of the product in clusters: warpgroups, columns, blocks of a cluster, parts of k, and whether it
+# is turned.
 TILES = (Tile(1, 72, 1, 3), Tile(2, 128, 2), Tile(2, 280, 2, 3), Tile(3, 200, 1), Tile(2, 256, 1))
 FP8_TILES = (Tile(1, 72, 1, 3), Tile(2, 192, 2), Tile(2, 160, 1, 3), Tile(3, 104, 2))
+TURNED = (Tile(1, 72, 1, 3, True), Tile(2, 280, 2, 3, True), Tile(3, 200, 1, 1, True))
+FP8_TURNED = (Tile(2, 184, 2, 3, True), Tile(3, 104, 1, 1, True))
 
 
 @gluon_jit
@@ -202,7 +205,10 @@ def runs() -> Iterator[tuple[str, Any]]:
             kernel[(132,)](torch.zeros(3, device="cuda"), num_warps=4, maxnreg=128)
 
         yield f"gluon/specialized_{kind}", start
-    for dtype, tiles in ((torch.bfloat16, TILES), (torch.float8_e4m3fn, FP8_TILES)):
+    for dtype, tiles in (
+        (torch.bfloat16, TILES + TURNED),
+        (torch.float8_e4m3fn, FP8_TILES + FP8_TURNED),
+    ):
         for tile in tiles:
 
             def multiply(tile: Tile = tile, dtype: torch.dtype = dtype) -> None:

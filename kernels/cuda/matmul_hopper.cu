@@ -5,6 +5,9 @@
 // columns, so that each loads a part of their block of B for both. Programs are persistent: the blocks of the next
 // tile arrive while a tile is stored.
 //
+// The product may be turned: Cᵀ = Bᵀ·Aᵀ. Then the rows of a tile are columns of C, its left operand is B, and its right
+// one A. What is said here of rows and columns is of the product as it is computed.
+//
 // In fp8, B is column-major, and each block's products are added to the sums in fp32, since tensor cores keep
 // about 14 bits of a sum of products in fp8. Products are added while the tensor cores have the next ones: those of
 // the next block, or, where registers do not suffice, those of the other half of the columns.
@@ -13,8 +16,9 @@
 // others and adds them, always in the same order. Where all parts are in one wave, this relies on blocks to start in
 // the order of their numbers, as they do on Hopper; else the launch is cooperative.
 //
-// `_matmul_clusters.py` defines ITEM (bytes of an element), MEMBERS (warpgroups that multiply), COLUMNS of a tile,
-// WIDTH (those of the first of its products), CLUSTER (blocks), PARTS (whether tiles of the last wave are computed in
+// `_matmul_clusters.py` defines ITEM (bytes of an element), TURNED with TURN (of `stmatrix`), MEMBERS (warpgroups that
+// multiply), COLUMNS of a tile, WIDTH (those of the first of its products), PIECES of PIECE columns in which a right
+// operand that is contiguous along k is loaded, CLUSTER (blocks), PARTS (whether tiles of the last wave are computed in
 // parts of k), STAGES (blocks of k in shared memory), BUFFERS (boxes of C of a warpgroup there), GROUP (rows of tiles
 // that are computed together), registers of a thread, ROUND (the conversion of two sums), and `multiply`, with
 // `multiply_rest` for the columns from WIDTH on.
@@ -28,8 +32,10 @@ struct __align__(64) Map {  // a CUtensorMap
 };
 
 constexpr int THREADS = 128, BK = 128 / ITEM, ROWS = 64 * MEMBERS, SUMS = COLUMNS / 2;
-constexpr int BOXES = (COLUMNS + 63) / 64, BOX = 64 * 128;  // of 64 rows of A, or 64 columns of B
+constexpr int BOXES = (COLUMNS + 63) / 64, BOX = 64 * 128;  // of 64 rows of the left operand, or columns of the right
 constexpr int STAGE = (MEMBERS + BOXES) * BOX, SHARE = 64 / CLUSTER;
+// Whether an operand is contiguous along rows or columns of the product. In fp8 both are contiguous along k.
+constexpr bool LEFT_WIDE = ITEM == 2 && TURNED, RIGHT_WIDE = ITEM == 2 && !TURNED;
 
 #if CLUSTER > 1
 #define CLUSTERED __cluster_dims__(CLUSTER, 1, 1)
@@ -72,6 +78,7 @@ __device__ static void load(u32 to, const Map& map, int x, int y, u32 barrier) {
 }
 // Load to all blocks of the cluster, and count the bytes at the barrier of each.
 __device__ static void load_for_all(u32 to, const Map& map, int x, int y, u32 barrier) {
+    if (CLUSTER == 1) return load(to, map, x, y, barrier);
     asm volatile(
         "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
         "[%0], [%1, {%2, %3}], [%4], %5;" ::"r"(to),
@@ -97,13 +104,14 @@ __device__ static u32 rounded(float low, float high) {
     return word;
 }
 
-// Store 16 x 16 or 16 x 8 elements to shared memory: lane i gives the address of eight columns of row i % 16.
+// Store 16 x 16 or 16 x 8 elements to shared memory, turned or not: lane i gives the address of eight elements of row
+// i % 16, or of column i % 8 for the lower or upper eight rows.
 __device__ static void store_matrix(u32 at, u32 a, u32 b) {
-    asm volatile("stmatrix.sync.aligned.m8n8.x2.shared.b16 [%0], {%1, %2};" ::"r"(at), "r"(a), "r"(b) : "memory");
+    asm volatile("stmatrix.sync.aligned.m8n8.x2" TURN ".shared.b16 [%0], {%1, %2};" ::"r"(at), "r"(a), "r"(b) : "memory");
 }
 __device__ static void store_matrix(u32 at, u32 a, u32 b, u32 c, u32 d) {
-    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(at), "r"(a), "r"(b), "r"(c),
-                 "r"(d)
+    asm volatile("stmatrix.sync.aligned.m8n8.x4" TURN ".shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(at), "r"(a), "r"(b),
+                 "r"(c), "r"(d)
                  : "memory");
 }
 // Begin to store a box of C, and wait until LEFT boxes at most are still read from shared memory.
@@ -123,12 +131,13 @@ template <bool REST>
 __device__ static void start_products(float* sums, u32 left, u32 right, bool adds) {
 #pragma unroll
     for (int step = 0; step < 4; ++step) {
-        // 32 bytes of each row of A, and of each column of B in fp8; else 16 rows of B.
-        const u64 of_a = matrix(left + step * 32), of_b = matrix(right + step * (ITEM == 1 ? 32 : 16 * 128));
+        // 32 bytes of each row or column, or 16 elements of k, which have 128 bytes each.
+        const u64 rows = matrix(left + step * (LEFT_WIDE ? 16 * 128 : 32));
+        const u64 columns = matrix(right + step * (RIGHT_WIDE ? 16 * 128 : 32));
         if (REST)
-            multiply_rest(sums, of_a, of_b + (WIDTH * 128 >> 4), adds || step > 0);
+            multiply_rest(sums, rows, columns + (WIDTH * 128 >> 4), adds || step > 0);
         else
-            multiply(sums, of_a, of_b, adds || step > 0);
+            multiply(sums, rows, columns, adds || step > 0);
     }
 }
 __device__ static void fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
@@ -145,8 +154,8 @@ __device__ static void products_end(float* sums) {
 }
 
 struct Work {
-    int m, n, k, rows, columns;  // rows and columns of C in tiles of a cluster
-    int whole, splits, chunk;    // tiles that are computed whole, parts of k of the others, and their length
+    int k, rows, columns;      // rows and columns in tiles of a cluster
+    int whole, splits, chunk;  // tiles that are computed whole, parts of k of the others, and their length
 };
 
 // The tile of an item, and where in k it begins and ends. The first items are whole tiles.
@@ -223,28 +232,26 @@ __device__ static void add_blocks(Blocks& blocks, float* sums, float* some) {
 }
 #endif
 
-// Load the blocks of A and B of all items of this program.
-__device__ static void load_blocks(const Map& a_at, const Map& b_at, u32 base, u32 full, u32 empty, u32 rank, int first,
-                                   int items, int stride, u32 loaded, const Work& work) {
+// Load the blocks of both operands of all items of this program.
+__device__ static void load_blocks(const Map& left_at, const Map& right_at, u32 base, u32 full, u32 empty, u32 rank,
+                                   int first, int items, int stride, u32 loaded, const Work& work) {
     u32 stage = 0, parity = 1;
     for (int i = first; i < items; i += stride) {
         const Item item(i, work);
         const int y = (item.row * CLUSTER + rank) * ROWS, x = item.column * COLUMNS;
         for (int start = item.begin; start < item.end; start += BK) {
-            const u32 to = base + stage * STAGE, ready = full + 8 * stage;
+            const u32 left = base + stage * STAGE, right = left + MEMBERS * BOX, ready = full + 8 * stage;
             wait(empty + 8 * stage, parity);
             expect(ready, loaded);
-            load(to, a_at, start, y, ready);
 #pragma unroll
-            for (int box = 0; box < BOXES; ++box) {
-                const u32 b_to = to + (MEMBERS + box) * BOX;
-                const int column = x + box * 64, share = rank * SHARE;
-                if (CLUSTER == 1)
-                    load(b_to, b_at, ITEM == 1 ? start : column, ITEM == 1 ? column : start, ready);
-                else if (ITEM == 1)
-                    load_for_all(b_to + share * 128, b_at, start, column + share, ready);
-                else
-                    load_for_all(b_to + share * 128, b_at, column, start + share, ready);
+            for (int box = 0; box < (LEFT_WIDE ? MEMBERS : 1); ++box)
+                load(left + box * BOX, left_at, LEFT_WIDE ? y + box * 64 : start, LEFT_WIDE ? start : y, ready);
+#pragma unroll
+            for (int box = 0; box < (RIGHT_WIDE ? BOXES : PIECES / CLUSTER); ++box) {
+                // Of 128 bytes, in the box or in all columns of the tile: the first that this block loads.
+                const int line = RIGHT_WIDE ? rank * SHARE : (box * CLUSTER + rank) * PIECE;
+                const u32 to = right + (RIGHT_WIDE ? box * BOX : 0) + line * 128;
+                load_for_all(to, right_at, RIGHT_WIDE ? x + box * 64 : start, line + (RIGHT_WIDE ? start : x), ready);
             }
             if (++stage == STAGES) stage = 0, parity ^= 1;
         }
@@ -266,8 +273,12 @@ __device__ static void store(const Map& c_at, const Map& rest_at, u32 buffers, c
         group_meets(group);
 #pragma unroll
         for (int column = 0; column < width; column += 16) {
-            const int at = (box * 64 + column) / 2, eight = column / 8 + lane / 16;
-            const u32 place = to + (whole ? row * 128 + (eight ^ row % 8) * 16 : (row * width + eight * 8) * 2);
+            // Of eight elements: the line in the box, and the place in it.
+            const int line = TURNED ? column + lane / 16 * 8 + lane % 8 : row;
+            const int eight = TURNED ? row / 8 : column / 8 + lane / 16;
+            const bool swizzled = TURNED || whole;
+            const int at = (box * 64 + column) / 2;
+            const u32 place = to + (swizzled ? line * 128 + (eight ^ line % 8) * 16 : (line * width + eight * 8) * 2);
             const u32 a = rounded(sums[at], sums[at + 1]), b = rounded(sums[at + 2], sums[at + 3]);
             if (column + 8 < width)
                 store_matrix(place, a, b, rounded(sums[at + 4], sums[at + 5]), rounded(sums[at + 6], sums[at + 7]));
@@ -276,7 +287,8 @@ __device__ static void store(const Map& c_at, const Map& rest_at, u32 buffers, c
         }
         asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
         group_meets(group);
-        if (thread == 0) store_box(whole ? c_at : rest_at, to, x + box * 64, y);
+        const int along = x + box * 64;
+        if (thread == 0) store_box(whole ? c_at : rest_at, to, TURNED ? y : along, TURNED ? along : y);
     }
 }
 
@@ -314,11 +326,11 @@ __device__ static void collect(float (&sums)[SUMS], const float4* from, u32* cou
 }
 
 extern "C" __global__ CLUSTERED __launch_bounds__(THREADS * (MEMBERS + 1), 1) void matmul_hopper(
-    const __grid_constant__ Map a_at, const __grid_constant__ Map b_at, const __grid_constant__ Map c_at,
-    const __grid_constant__ Map rest_at, float4* parts, u32* counts, const u32 loaded, const int m, const int n,
-    const int k, const int rows, const int columns, const int whole, const int splits, const int chunk) {
+    const __grid_constant__ Map left_at, const __grid_constant__ Map right_at, const __grid_constant__ Map c_at,
+    const __grid_constant__ Map rest_at, float4* parts, u32* counts, const u32 loaded, const int k, const int rows,
+    const int columns, const int whole, const int splits, const int chunk) {
     extern __shared__ unsigned char memory[];
-    const Work work = {m, n, k, rows, columns, whole, splits, chunk};
+    const Work work = {k, rows, columns, whole, splits, chunk};
     const u32 base = (address(memory) + 1023) & ~1023u;
     const u32 buffers = base + STAGES * STAGE, full = buffers + MEMBERS * BUFFERS * BOX, empty = full + 8 * STAGES;
     const int group = threadIdx.x / THREADS, thread = threadIdx.x % THREADS;
@@ -333,7 +345,7 @@ extern "C" __global__ CLUSTERED __launch_bounds__(THREADS * (MEMBERS + 1), 1) vo
     cluster_meets();
     if (group == MEMBERS) {
         asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(LOADER));
-        if (thread == 0) load_blocks(a_at, b_at, base, full, empty, rank, first, items, stride, loaded, work);
+        if (thread == 0) load_blocks(left_at, right_at, base, full, empty, rank, first, items, stride, loaded, work);
     } else {
         asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(REGISTERS));
         Blocks blocks = {base, full, empty, group, thread};

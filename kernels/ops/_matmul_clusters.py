@@ -3,8 +3,9 @@
 Unlike blocks of Triton and Gluon, tiles have any number of columns that eight divides, so that some
 tile fills the waves of nearly every product, and two blocks of a cluster may share what they load
 of B. That counts where rows do not begin at a multiple of 128 bytes: each row of a block then costs
-two requests of the L2. The kernel is compiled for the tile; of those that a model of requests and
-waves puts first, the fastest is taken.
+two requests of the L2. A product may also be turned, to Cᵀ = Bᵀ·Aᵀ: then tiles have any number of
+rows of C that eight divides, and blocks of a cluster share what they load of A. The kernel is
+compiled for the tile; of those that a model of requests and waves puts first, the fastest is taken.
 
 In fp8 each block's products are added in fp32, so that a tile has half the columns, or two thirds.
 
@@ -18,6 +19,7 @@ What each step gained on an H200 (docs/measured/README.md):
 - Boxes with no more rows than A: 16 rows in bf16 take two thirds of the time.
 - Tiles of 192 x 256 and parts of k in the last wave, in 8192 x 8192 x 8192: 2.8 % of the time, at
   a higher clock under the power limit.
+- Turned products: 3 % of the time of 3072 x 3072 x 3072, 10 % of 2376 x 13808 x 6744.
 """
 
 from __future__ import annotations
@@ -40,6 +42,7 @@ ARCH = "sm_90a"  # with `wgmma`
 LINE = 128  # bytes of a line of the L2, and of k in a block
 SIDE = 64  # rows of A or columns of B in a box
 BOX = SIDE * LINE  # bytes of a box
+MOST_BOX = 256  # lines of a box of TMA
 EIGHT = 8  # elements that a thread stores, and the least columns by which tiles differ
 GROUP = 8  # rows of tiles of one block that are computed together
 THREADS = 128  # of a warpgroup
@@ -69,20 +72,22 @@ PARTED, READ = 0.4, 0.06
 POWER = 7.0
 SHARPNESS = 10  # products and requests, of which the longer counts, hinder each other if alike
 PRODUCTS = 32  # elements of C whose products of a block a multiprocessor computes in a cycle
-# The model of fp8: cycles of a block beside its products, and how many times as long a block takes
-# in a cluster. They are estimates from trials of some tiles of nine products, and no fit.
-FP8_BLOCK, FP8_PAIRED = 110.0, 1.04
-TRIED = 5  # tiles that the model puts first, which are timed
+# The model of fp8: cycles of a block beside its products, fewer where these are added beside those
+# of the next block, and how many times as long a block takes in a cluster. They are estimates from
+# trials of some tiles of nine products, and no fit.
+FP8_BLOCK, FP8_TWICE, FP8_PAIRED = 110.0, 85.0, 1.04
+TRIED = 6  # tiles that the model puts first, which are timed
 
 
 class Tile(NamedTuple):
-    """A tile of C: warpgroups of 64 rows, columns, blocks of a cluster, and parts of k of each tile
-    of the last wave."""
+    """A tile of C, or of Cᵀ if it is *turned*: warpgroups of 64 rows, columns, blocks of a cluster,
+    and parts of k of each tile of the last wave."""
 
     members: int
     columns: int
     cluster: int
     splits: int = 1
+    turned: bool = False
 
     @property
     def rows(self) -> int:
@@ -91,8 +96,18 @@ class Tile(NamedTuple):
 
     @property
     def boxes(self) -> int:
-        """Boxes of 64 columns of a block of B."""
+        """Boxes of 64 columns of a block of the right operand."""
         return ceiling(self.columns, SIDE)
+
+    @property
+    def pieces(self) -> int:
+        """Pieces in which columns that are contiguous along k are loaded."""
+        return max(self.cluster, ceiling(self.columns, MOST_BOX))
+
+    @property
+    def piece(self) -> int:
+        """Columns of a piece: each begins where the swizzle of shared memory repeats."""
+        return ceiling(self.columns, EIGHT * self.pieces) * EIGHT
 
     @property
     def stages(self) -> int:
@@ -114,13 +129,17 @@ class Tile(NamedTuple):
     def _stage(self) -> int:
         return (self.members + self.boxes) * BOX + BARRIERS
 
+    @property
+    def twice(self) -> bool:
+        """Whether a thread has registers for two products in fp8 and their sums."""
+        return self.members < 3 and self.columns <= MOST_TWICE
+
     def width(self, size: int) -> int:
         """Return the columns of the first product of elements of *size* bytes. In fp8 it has all,
         if two products and their sums fit the registers, or half of them. In other dtypes it has as
         many as fit, and the second one begins at a box."""
         if size == 1:
-            twice = self.members < 3 and self.columns <= MOST_TWICE
-            return self.columns if twice else ceiling(self.columns, 2 * EIGHT) * EIGHT
+            return self.columns if self.twice else ceiling(self.columns, 2 * EIGHT) * EIGHT
         most = MOST_WIDTH[self.members]
         if self.columns <= most:
             return self.columns
@@ -128,8 +147,8 @@ class Tile(NamedTuple):
 
 
 class Waves(NamedTuple):
-    """Tiles of a cluster down and across C, those that are computed whole, the parts of k of each
-    of the others, and the elements of k in a part."""
+    """Tiles of a cluster down and across the product, those that are computed whole, the parts of k
+    of each of the others, and the elements of k in a part."""
 
     rows: int
     columns: int
@@ -156,6 +175,8 @@ def ceiling(a: int, b: int) -> int:
 def waves(m: int, n: int, k: int, tile: Tile, clusters: int, size: int = 2) -> Waves:
     """Divide a product of elements of *size* bytes between *clusters* that run at a time: the last
     wave in parts of k."""
+    if tile.turned:
+        m, n = n, m
     rows, columns = ceiling(m, tile.rows * tile.cluster), ceiling(n, tile.columns)
     depth = LINE // size
     chunk = ceiling(ceiling(k, depth), tile.splits) * depth
@@ -174,14 +195,18 @@ def cycles(m: int, n: int, k: int, tile: Tile, processors: int, size: int = 2) -
     """
     clusters, depth = processors // tile.cluster, LINE // size
     work = waves(m, n, k, tile, clusters, size)
-    a_lines = b_lines = 1 + (k % depth > 0)
-    if size == 2:
-        b_lines = 1 + (n % depth > 0 or tile.columns % depth > 0)
-    requests = min(m, tile.rows) * a_lines + SIDE * tile.boxes * b_lines / tile.cluster
+    along = 1 + (k % depth > 0)  # requests for a line of an operand that is contiguous along k
+    left, right = min(n if tile.turned else m, tile.rows) * along, tile.pieces * tile.piece * along
+    if size == 2 and tile.turned:
+        left = tile.rows * (1 + (n % depth > 0))
+    elif size == 2:
+        right = SIDE * tile.boxes * (1 + (n % depth > 0 or tile.columns % depth > 0))
+    requests = left + right / tile.cluster
     elements = tile.rows * tile.columns
     products = elements / PRODUCTS
     if size == 1:
-        products = (products + FP8_BLOCK) * (FP8_PAIRED if tile.cluster > 1 else 1)
+        beside = FP8_TWICE if tile.twice else FP8_BLOCK
+        products = (products + beside) * (FP8_PAIRED if tile.cluster > 1 else 1)
     block = (products**SHARPNESS + (REQUEST * requests) ** SHARPNESS) ** (1 / SHARPNESS)
     whole = ceiling(k, depth) * block + STORED * elements
     part = work.chunk // depth * block + (PARTED + READ * (work.splits - 1)) * elements
@@ -192,40 +217,43 @@ def cycles(m: int, n: int, k: int, tile: Tile, processors: int, size: int = 2) -
 
 def tiles(m: int, n: int, k: int, processors: int, size: int = 2) -> list[Tile]:
     """Return the tiles to try for elements of *size* bytes: those with the fewest modelled cycles,
-    two of a size at most."""
+    two of a size at most, and none turned that as such has as many as without."""
 
     def usable(tile: Tile) -> bool:
         few = tile.splits == 1 or k * size >= LEAST_PART * tile.splits
-        shared = tile.cluster == 1 or m > tile.rows
+        shared = tile.cluster == 1 or (n if tile.turned else m) > tile.rows
         clusters = processors // tile.cluster
         if not (few and shared and tile.splits <= clusters):
             return False
         return tile.splits == 1 or waves(m, n, k, tile, clusters, size).rest > 0
 
     every = [
-        Tile(members, columns, cluster, splits)
+        Tile(members, columns, cluster, splits, turned)
         for members, most in MOST_COLUMNS[size].items()
         for columns in range(LEAST_COLUMNS, most + 1, EIGHT)
-        for cluster, splits in product((1, 2), SPLITS)
+        for cluster, splits, turned in product((1, 2), SPLITS, (False, True))
     ]
     modelled = {tile: cycles(m, n, k, tile, processors, size) for tile in every if usable(tile)}
     chosen: list[Tile] = []
     for tile in sorted(modelled, key=lambda tile: (modelled[tile], -tile.columns)):
-        same = sum(tile[:2] == other[:2] for other in chosen)
-        if same < 2 and len(chosen) < TRIED:
+        same = sum((*tile[:2], tile.turned) == (*other[:2], other.turned) for other in chosen)
+        straight = tile._replace(turned=False)
+        alike = tile.turned and modelled.get(straight) == modelled[tile]
+        if same < 2 and not alike and len(chosen) < TRIED:
             chosen.append(tile)
     return chosen
 
 
-def multiply_source(name: str, columns: int, dtype: torch.dtype) -> str:
-    """Return the CUDA C text of the function *name*: 32 bytes of k for 64 rows and *columns* of C.
+def multiply_source(name: str, columns: int, dtype: torch.dtype, turned: bool) -> str:
+    """Return the CUDA C text of the function *name*: 32 bytes of k for 64 rows and *columns*.
 
-    The last numbers of the instruction scale A and B by 1; of two bytes, they also say that rows of
-    A are contiguous in k, and those of B in n.
+    The last numbers of the instruction scale both operands by 1; of two bytes, they also say which
+    one is contiguous along rows or columns, not along k: it is B.
     """
+    wide = ", 1, 0" if turned else ", 0, 1"
     kind, ends = {
-        torch.bfloat16: ("k16.f32.bf16.bf16", "1, 1, 0, 1"),
-        torch.float16: ("k16.f32.f16.f16", "1, 1, 0, 1"),
+        torch.bfloat16: ("k16.f32.bf16.bf16", "1, 1" + wide),
+        torch.float16: ("k16.f32.f16.f16", "1, 1" + wide),
         torch.float8_e4m3fn: ("k32.f32.e4m3.e4m3", "1, 1"),
     }[dtype]
     count = columns // 2
@@ -248,9 +276,13 @@ def source_of(tile: Tile, dtype: torch.dtype) -> str:
     width = tile.width(dtype.itemsize)
     constants = {
         "ITEM": dtype.itemsize,
+        "TURNED": int(tile.turned),
+        "TURN": '".trans"' if tile.turned else '""',
         "MEMBERS": tile.members,
         "COLUMNS": tile.columns,
         "WIDTH": width,
+        "PIECES": tile.pieces,
+        "PIECE": tile.piece,
         "CLUSTER": tile.cluster,
         "PARTS": int(tile.splits > 1),
         "STAGES": tile.stages,
@@ -261,10 +293,29 @@ def source_of(tile: Tile, dtype: torch.dtype) -> str:
         "ROUND": f'"cvt.rn.{name}x2.f32 %0, %1, %2;"',
     }
     text = "".join(f"#define {key} {value}\n" for key, value in constants.items())
-    text += multiply_source("multiply", width, dtype)
+    text += multiply_source("multiply", width, dtype, tile.turned)
     rest = max(EIGHT, tile.columns - width)  # named in the text also where it is not called
-    text += multiply_source("multiply_rest", rest, dtype)
+    text += multiply_source("multiply_rest", rest, dtype, tile.turned)
     return text + read_source("matmul_hopper.cu")
+
+
+def operand_maps(a: torch.Tensor, b: torch.Tensor, tile: Tile) -> tuple[list[Any], int]:
+    """Return how TMA moves boxes of the left and of the right operand, and the bytes of a block.
+
+    B is contiguous along n, or along k in fp8. Raises: CannotMeasure.
+    """
+    left, right = (b, a) if tile.turned else (a, b)
+    # Lines of 128 bytes, and boxes. A box that reaches beyond a matrix takes longer.
+    boxes = [(min(left.shape[0], tile.rows), 1), (min(right.shape[0], tile.piece), tile.pieces)]
+    if a.itemsize == 2 and tile.turned:
+        boxes[0] = (SIDE, tile.members)
+    elif a.itemsize == 2:
+        boxes[1] = (SIDE // tile.cluster, tile.boxes * tile.cluster)
+    maps = [
+        tensor_map(operand.data_ptr(), operand.dtype, operand.shape, (lines, LINE // a.itemsize))
+        for operand, (lines, _) in zip((left, right), boxes, strict=True)
+    ]
+    return maps, LINE * sum(lines * count for lines, count in boxes)
 
 
 def multiply_by(a: torch.Tensor, b: torch.Tensor, tile: Tile) -> Call:
@@ -288,17 +339,14 @@ def multiply_by(a: torch.Tensor, b: torch.Tensor, tile: Tile) -> Call:
     sums = work.rest * (work.splits - 1) * tile.cluster * tile.rows * tile.columns
     parts = torch.empty(sums, dtype=torch.float32, device=device)
     counts = torch.zeros(work.rest * tile.cluster * tile.members, dtype=torch.int32, device=device)
-    rows = min(m, tile.rows)  # a box with rows outside of A takes longer
-    loaded = rows * LINE + tile.boxes * BOX
-    maps = (
-        tensor_map(a.data_ptr(), a.dtype, a.shape, (rows, LINE // size)),
-        tensor_map(b.data_ptr(), b.dtype, stored.shape, (SIDE // tile.cluster, LINE // size)),
-        tensor_map(c.data_ptr(), c.dtype, c.shape, (SIDE, SIDE)),
-        tensor_map(c.data_ptr(), c.dtype, c.shape, (SIDE, tile.columns % SIDE or SIDE), False),
-    )
+    maps, loaded = operand_maps(a, stored, tile)
+    rest = tile.columns % SIDE or SIDE
+    last, swizzled = ((rest, SIDE), True) if tile.turned else ((SIDE, rest), False)
+    maps.append(tensor_map(c.data_ptr(), c.dtype, c.shape, (SIDE, SIDE)))
+    maps.append(tensor_map(c.data_ptr(), c.dtype, c.shape, last, swizzled))
     pointers = [tensor.data_ptr() for tensor in (parts, counts)]
-    values = (*maps, *pointers, loaded, m, n, k, *work)
-    types = (*[None] * len(maps), *[POINTER] * len(pointers), *[U32] * (4 + len(work)))
+    values = (*maps, *pointers, loaded, k, *work)
+    types = (*[None] * len(maps), *[POINTER] * len(pointers), *[U32] * (2 + len(work)))
     grid, shared = min(work.items, clusters) * tile.cluster, tile.shared
     held = (a, b, parts, counts)
     # In one wave, a part waits for blocks of lower numbers alone, which have started before it.
@@ -327,13 +375,17 @@ def matmul_clusters(inputs: Inputs, point: Point, options: object) -> Call:
 
 def named(tile: Tile, size: int) -> dict[str, int]:
     """Return *tile* of elements of *size* bytes by the names of a run file."""
-    names = {"BM": tile.rows, "BN": tile.columns, "BK": LINE // size}
-    return {**names, "cluster": tile.cluster, "splits": tile.splits}
+    sides = (tile.columns, tile.rows) if tile.turned else (tile.rows, tile.columns)
+    names = dict(zip(("BM", "BN", "BK"), (*sides, LINE // size), strict=True))
+    return {**names, "cluster": tile.cluster, "splits": tile.splits, "turned": int(tile.turned)}
 
 
 def tile_of(chosen: Mapping[str, int]) -> Tile:
     """Return the tile of the names of a run file."""
-    return Tile(chosen["BM"] // SIDE, chosen["BN"], chosen["cluster"], chosen["splits"])
+    rows, columns = chosen["BM"], chosen["BN"]
+    if chosen["turned"]:
+        rows, columns = columns, rows
+    return Tile(rows // SIDE, columns, chosen["cluster"], chosen["splits"], bool(chosen["turned"]))
 
 
 def clusters_supports(point: Point, device: Any) -> str | None:

@@ -28,7 +28,9 @@ def test_the_parts_of_a_tile_are_all_of_k_and_none_is_empty(
         running = PROCESSORS // tile.cluster
         work = clusters.waves(m, n, k, tile, running, size)
         assert (work.splits - 1) * work.chunk < k <= work.splits * work.chunk
-        assert work.rows * tile.cluster * tile.rows >= m and work.columns * tile.columns >= n
+        down, across = (n, m) if tile.turned else (m, n)
+        assert work.rows * tile.cluster * tile.rows >= down
+        assert work.columns * tile.columns >= across
         assert work.whole % running == 0 or work.rest == 0
         assert work.rest < running and work.splits <= running
         assert work.items == work.whole + work.rest * work.splits
@@ -40,28 +42,46 @@ def test_the_tiles_that_are_tried_fit_shared_memory(m: int, n: int, k: int, size
     assert 1 <= len(tried) <= clusters.TRIED
     for tile in tried:
         assert tile.shared <= MOST_SHARED and tile.stages >= 3
+        assert tile.columns <= tile.pieces * tile.piece <= 64 * tile.boxes
         width = tile.width(size)
         assert width == tile.columns or width % (64 if size == 2 else 8) == 0
 
 
 def test_a_run_file_names_the_tile() -> None:
     chosen = clusters.named(Tile(3, 216, 2, 4), 2)
-    assert chosen == {"BM": 192, "BN": 216, "BK": 64, "cluster": 2, "splits": 4}
+    assert chosen == {"BM": 192, "BN": 216, "BK": 64, "cluster": 2, "splits": 4, "turned": 0}
     assert clusters.tile_of(chosen) == Tile(3, 216, 2, 4)
+    turned = clusters.named(Tile(3, 216, 2, 4, turned=True), 2)
+    assert turned == {"BM": 216, "BN": 192, "BK": 64, "cluster": 2, "splits": 4, "turned": 1}
+    assert clusters.tile_of(turned) == Tile(3, 216, 2, 4, turned=True)
     assert clusters.named(Tile(2, 192, 1), 1)["BK"] == 128
 
 
 def test_tiles_fill_waves_and_share_unaligned_rows() -> None:
-    """3072² are 256 tiles of 192 x 192, two waves of 132; rows of 9000 are no multiple of 64."""
-    assert Tile(3, 192, 1) in clusters.tiles(3072, 3072, 3072, PROCESSORS)
+    """3072² are 264 tiles of 280 x 128, two waves of 132; rows of 9000 are no multiple of 64."""
+    assert clusters.tiles(3072, 3072, 3072, PROCESSORS)[0] == Tile(2, 280, 1, turned=True)
     assert clusters.tiles(4096, 4096, 4096, PROCESSORS)[0] == Tile(2, 256, 1)
     assert clusters.tiles(8192, 8192, 8192, PROCESSORS)[0] == Tile(3, 256, 1, 2)
     assert all(tile.cluster == 2 for tile in clusters.tiles(1000, 9000, 7000, PROCESSORS))
-    assert all(tile.cluster == 1 for tile in clusters.tiles(64, 4096, 4096, PROCESSORS))
+    few = clusters.tiles(64, 4096, 4096, PROCESSORS)
+    assert all(tile.cluster == 1 or tile.turned for tile in few)
+    # 2376 rows are 11 tiles of 216, but 12.4 of 192 or 18.6 of 128.
+    assert clusters.tiles(2376, 13808, 6744, PROCESSORS)[0].turned
+    # In a mirror image nothing is gained where both operands are aligned.
+    assert not any(tile.turned for tile in clusters.tiles(4096, 4096, 4096, PROCESSORS, size=1))
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float8_e4m3fn])
-@pytest.mark.parametrize("tile", [Tile(2, 280, 2), Tile(3, 256, 1), Tile(1, 72, 1, 3)])
+@pytest.mark.parametrize(
+    "tile",
+    [
+        Tile(2, 280, 2),
+        Tile(3, 256, 1),
+        Tile(1, 72, 1, 3),
+        Tile(2, 280, 1, turned=True),
+        Tile(3, 136, 2, 3, turned=True),
+    ],
+)
 def test_the_kernel_compiles(tile: Tile, dtype: torch.dtype) -> None:
     if dtype.itemsize == 1:
         tile = tile._replace(columns=min(tile.columns, clusters.MOST_COLUMNS[1][tile.members]))
