@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from gpuperf.kernels import _matmul_clusters as clusters
-from gpuperf.kernels._matmul_clusters import Tile
+from gpuperf.kernels._matmul_tiles import Tile
 
 pytestmark = [
     pytest.mark.gpu,

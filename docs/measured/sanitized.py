@@ -17,7 +17,8 @@ from typing import Any
 
 import torch
 from gpuperf.kernels._gluon import barriers, gl, gluon_jit, mbarrier
-from gpuperf.kernels._matmul_clusters import Tile, multiply_by
+from gpuperf.kernels._matmul_clusters import multiply_by
+from gpuperf.kernels._matmul_tiles import Tile
 
 from gpuperf import Point, jit
 from gpuperf.errors import Unsupported

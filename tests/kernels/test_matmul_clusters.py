@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 from gpuperf.kernels import _matmul_clusters as clusters
-from gpuperf.kernels._matmul_clusters import Tile
+from gpuperf.kernels import _matmul_tiles as divided
+from gpuperf.kernels._matmul_tiles import Tile
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,9 +25,9 @@ MOST_SHARED = 227 * 1024
 def test_the_parts_of_a_tile_are_all_of_k_and_none_is_empty(
     m: int, n: int, k: int, size: int
 ) -> None:
-    for tile in clusters.tiles(m, n, k, PROCESSORS, size):
+    for tile in divided.tiles(m, n, k, PROCESSORS, size):
         running = PROCESSORS // tile.cluster
-        work = clusters.waves(m, n, k, tile, running, size)
+        work = divided.waves(m, n, k, tile, running, size)
         assert (work.splits - 1) * work.chunk < k <= work.splits * work.chunk
         down, across = (n, m) if tile.turned else (m, n)
         assert work.rows * tile.cluster * tile.rows >= down
@@ -38,8 +39,8 @@ def test_the_parts_of_a_tile_are_all_of_k_and_none_is_empty(
 
 @given(m=st.integers(1, 10_000), n=SIZES, k=SIZES, size=BYTES)
 def test_the_tiles_that_are_tried_fit_shared_memory(m: int, n: int, k: int, size: int) -> None:
-    tried = clusters.tiles(m, n, k, PROCESSORS, size)
-    assert 1 <= len(tried) <= clusters.TRIED
+    tried = divided.tiles(m, n, k, PROCESSORS, size)
+    assert 1 <= len(tried) <= divided.TRIED
     for tile in tried:
         assert tile.shared <= MOST_SHARED and tile.stages >= 3
         assert tile.columns <= tile.pieces * tile.piece <= 64 * tile.boxes
@@ -59,16 +60,18 @@ def test_a_run_file_names_the_tile() -> None:
 
 def test_tiles_fill_waves_and_share_unaligned_rows() -> None:
     """3072² are 264 tiles of 280 x 128, two waves of 132; rows of 9000 are no multiple of 64."""
-    assert clusters.tiles(3072, 3072, 3072, PROCESSORS)[0] == Tile(2, 280, 1, turned=True)
-    assert clusters.tiles(4096, 4096, 4096, PROCESSORS)[0] == Tile(2, 256, 1)
-    assert clusters.tiles(8192, 8192, 8192, PROCESSORS)[0] == Tile(3, 256, 1, 2)
-    assert all(tile.cluster == 2 for tile in clusters.tiles(1000, 9000, 7000, PROCESSORS))
-    few = clusters.tiles(64, 4096, 4096, PROCESSORS)
+    assert divided.tiles(3072, 3072, 3072, PROCESSORS)[0] == Tile(2, 280, 1, turned=True)
+    assert divided.tiles(4096, 4096, 4096, PROCESSORS)[0] == Tile(2, 256, 1)
+    assert divided.tiles(8192, 8192, 8192, PROCESSORS)[0] == Tile(3, 256, 1, 2)
+    *unaligned, last = divided.tiles(1000, 9000, 7000, PROCESSORS)
+    assert all(tile.cluster == 2 for tile in unaligned) and last.cluster == 1
+    assert Tile(1, 64, 1) in divided.tiles(64, 8192, 8192, PROCESSORS)  # DRAM is the bound
+    few = divided.tiles(64, 4096, 4096, PROCESSORS)
     assert all(tile.cluster == 1 or tile.turned for tile in few)
     # 2376 rows are 11 tiles of 216, but 12.4 of 192 or 18.6 of 128.
-    assert clusters.tiles(2376, 13808, 6744, PROCESSORS)[0].turned
+    assert divided.tiles(2376, 13808, 6744, PROCESSORS)[0].turned
     # In a mirror image nothing is gained where both operands are aligned.
-    assert not any(tile.turned for tile in clusters.tiles(4096, 4096, 4096, PROCESSORS, size=1))
+    assert not any(tile.turned for tile in divided.tiles(4096, 4096, 4096, PROCESSORS, size=1))
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float8_e4m3fn])
@@ -84,7 +87,7 @@ def test_tiles_fill_waves_and_share_unaligned_rows() -> None:
 )
 def test_the_kernel_compiles(tile: Tile, dtype: torch.dtype) -> None:
     if dtype.itemsize == 1:
-        tile = tile._replace(columns=min(tile.columns, clusters.MOST_COLUMNS[1][tile.members]))
+        tile = tile._replace(columns=min(tile.columns, divided.MOST_COLUMNS[1][tile.members]))
     pytest.importorskip("cuda.bindings.nvrtc")
     try:
         assert compile_source(clusters.source_of(tile, dtype), clusters.ARCH)
