@@ -179,15 +179,16 @@ def named(tile: Tile, size: int) -> dict[str, int]:
     """Return *tile* of elements of *size* bytes by the names of a run file."""
     sides = (tile.columns, tile.rows) if tile.turned else (tile.rows, tile.columns)
     names = dict(zip(("BM", "BN", "BK"), (*sides, LINE // size), strict=True))
-    return {**names, "cluster": tile.cluster, "splits": tile.splits, "turned": int(tile.turned)}
+    turned = {"turned": 1} if tile.turned else {}
+    return {**names, "cluster": tile.cluster, "splits": tile.splits, **turned}
 
 
 def tile_of(chosen: Mapping[str, int]) -> Tile:
     """Return the tile of the names of a run file."""
-    rows, columns = chosen["BM"], chosen["BN"]
-    if chosen["turned"]:
+    rows, columns, turned = chosen["BM"], chosen["BN"], "turned" in chosen
+    if turned:
         rows, columns = columns, rows
-    return Tile(rows // SIDE, columns, chosen["cluster"], chosen["splits"], bool(chosen["turned"]))
+    return Tile(rows // SIDE, columns, chosen["cluster"], chosen["splits"], turned)
 
 
 def clusters_supports(point: Point, device: Any) -> str | None:
