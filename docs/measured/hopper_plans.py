@@ -4,12 +4,14 @@
 about 3 minutes; `--group f128` prints one table. A line has TFLOP/s (FLOPs of the model over the
 median of Triton's `do_bench`) of bf16: attention with batch 4 and 16 heads, forward and backward,
 or a product m × n × k, where `pick` is the tile that the kernel's model chooses, and `/2` two parts
-of k. PLANS and TILES explain the names. A plan whose results differ from those of float64 at one
-of two odd sizes is left out, and its error is printed.
+of k. PLANS and TILES explain the names; the group `bands` has windows and documents. A plan whose
+results differ from those of float64 at one of two odd sizes is left out, and its error is printed;
+with windows and documents the largest difference from `triton_flash` follows the rate.
 """
 
 import argparse
 from collections.abc import Callable, Iterable, Mapping
+from itertools import product
 from typing import Any
 
 import torch
@@ -17,9 +19,11 @@ from gpuperf.kernels import _flash as flash
 from gpuperf.kernels import _flash_hopper as forward
 from gpuperf.kernels import _flash_hopper_backward as backward
 from gpuperf.kernels import _matmul_hopper as products
+from gpuperf.kernels import attention
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
+from gpuperf import Point
 from gpuperf.jit import triton
 
 Call = Callable[[], Any]
@@ -30,6 +34,7 @@ PLANS: Mapping[str, Mapping[str, Any]] = {
         "f128b": forward.Plan(128, 2, 2, True),
         "f128e": forward.Plan(64, 3, 3, False),
         "f128f": forward.Plan(64, 2, 4, True),
+        "f128g": forward.Plan(64, 2, 3, True),
     },
     "b128": {
         "b128a": backward.Plan(64, 2),
@@ -42,6 +47,7 @@ PLANS: Mapping[str, Mapping[str, Any]] = {
         "f64c": forward.Plan(128, 3, 2, True),
         "f64e": forward.Plan(128, 2, 4, True),
         "f64f": forward.Plan(128, 3, 4, False),
+        "f64g": forward.Plan(64, 2, 6, True),
     },
     "b64": {
         "b64a": backward.Plan(64, 2),
@@ -59,6 +65,13 @@ SHAPES = (
     *((1, n, causal) for n in (2048, 8192, 16384) for causal in (False, True)),
     (4, 8192, True),
 )
+BANDS: Mapping[str, Mapping[str, Any]] = {
+    "window 1024 causal": {"window": 1024, "causal": "yes"},
+    "window 4096 causal": {"window": 4096, "causal": "yes"},
+    "window 1024": {"window": 1024, "causal": "no"},
+    "8 documents causal": {"documents": 8, "causal": "yes"},
+    "8 documents": {"documents": 8, "causal": "no"},
+}
 LARGE = (
     *((n, n, n) for n in (2048, 3072, 4096, 5120, 6144, 8192)),
     *((2816, 7168, 4608), (11008, 2304, 5632), (4000, 12288, 3072), (16384, 3584, 2048)),
@@ -203,6 +216,21 @@ def time_attention(group: str) -> None:
         show(f"{title} {'causal' if causal else 'full'}", flops, calls)
 
 
+def time_bands() -> None:
+    """Print the table of the forward where a window or documents hide keys."""
+    for d, (name, axes) in product((64, 128), BANDS.items()):
+        rest = {"seq": 8192, "kv": 0, "head_dim": d, "align": "lower-right", **axes}
+        mask = attention.flash_mask(Point(rest), torch.device("cuda"))
+        q, k, v, _ = given = draw_attention(4, 16, 1, 8192, d)
+        _cudnn, *calls = forward_calls(given, mask, PLANS[f"f{d}"]).items()
+        assert mask.spans
+        pairs = sum(map(int.__sub__, mask.spans.ends, mask.spans.begins))
+        o, _ = flash.forward(q, k, v, mask, flash.FORWARD[0])
+        show(f"fwd d{d} {name}", 4 * 64 * d * pairs, dict(calls))
+        off = {plan: float((call()[0] - o).abs().max()) for plan, call in calls}
+        print("  largest difference:", *(f"{plan} {x:.1e}" for plan, x in off.items()), flush=True)
+
+
 def time_products(sizes: Iterable[tuple[int, int, int]], splits: tuple[int, ...]) -> None:
     """Print the table of products of *sizes* by each tile, with each number of parts of k."""
     tiles = correct("product", TILES, product_error)
@@ -251,6 +279,7 @@ def main() -> None:
         "mm": lambda: time_products(LARGE, (1,)),
         "thin": lambda: time_products(THIN, (1, 2, 4)),
         "fp8": time_fp8,
+        "bands": time_bands,
     }
     parser = argparse.ArgumentParser(description="Time the plans of the Gluon kernels for Hopper.")
     parser.add_argument("--group", choices=tables, help="print the table of this group only")
