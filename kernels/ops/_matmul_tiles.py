@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
-from itertools import product
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from itertools import islice, product
 from typing import NamedTuple
 
 LINE = 128  # bytes of a line of the L2, and of k in a block
@@ -180,9 +182,8 @@ def cycles(m: int, n: int, k: int, tile: Tile, processors: int, size: int = 2) -
     return float(total * (1 + POWER * (1 / tile.rows + 1 / tile.columns)))
 
 
-def tiles(m: int, n: int, k: int, processors: int, size: int = 2) -> list[Tile]:
-    """Return the tiles to try for elements of *size* bytes: those with the fewest modelled cycles,
-    two of a size at most, and none turned that as such has as many as without."""
+def ranked(m: int, n: int, k: int, processors: int, size: int = 2) -> dict[Tile, float]:
+    """Return the modelled cycles of each tile for elements of *size* bytes, the fewest first."""
 
     def usable(tile: Tile) -> bool:
         few = tile.splits == 1 or k * size >= LEAST_PART * tile.splits
@@ -199,15 +200,29 @@ def tiles(m: int, n: int, k: int, processors: int, size: int = 2) -> list[Tile]:
         for cluster, splits, turned in product((1, 2), SPLITS, (False, True))
     ]
     modelled = {tile: cycles(m, n, k, tile, processors, size) for tile in every if usable(tile)}
-    chosen: list[Tile] = []
-    for tile in sorted(modelled, key=lambda tile: (modelled[tile], -tile.columns)):
-        same = sum((*tile[:2], tile.turned) == (*other[:2], other.turned) for other in chosen)
-        straight = tile._replace(turned=False)
-        alike = tile.turned and modelled.get(straight) == modelled[tile]
-        if same < 2 and not alike and len(chosen) < TRIED:
-            chosen.append(tile)
+    return dict(sorted(modelled.items(), key=lambda pair: (pair[1], -pair[0].columns)))
+
+
+def two_of_a_size(some: Iterable[Tile]) -> Iterator[Tile]:
+    """Yield the first two of *some* tiles of each size and orientation."""
+    count: Counter[tuple[int, int, bool]] = Counter()
+    for tile in some:
+        count[same := (tile.members, tile.columns, tile.turned)] += 1
+        if count[same] <= 2:
+            yield tile
+
+
+def tiles(m: int, n: int, k: int, processors: int, size: int = 2) -> list[Tile]:
+    """Return the tiles to try for elements of *size* bytes: those with the fewest modelled cycles,
+    two of a size at most, and none turned that as such has as many as without."""
+    modelled = ranked(m, n, k, processors, size)
+
+    def gains(tile: Tile) -> bool:
+        return not tile.turned or modelled.get(tile._replace(turned=False)) != modelled[tile]
+
+    chosen = list(islice(two_of_a_size(filter(gains, modelled)), TRIED))
     # The model knows no DRAM. Where that is the bound, tiles without clusters and parts do best.
     plain = [tile for tile in modelled if tile[2:] == (1, 1, False)]
     if not any(tile in chosen for tile in plain):
-        chosen[-1] = min(plain, key=modelled.__getitem__)
+        chosen[-1] = plain[0]
     return chosen

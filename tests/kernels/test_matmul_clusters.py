@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 from gpuperf.kernels import _matmul_clusters as clusters
@@ -18,6 +20,7 @@ from gpuperf.nvrtc import compile_source
 BYTES = st.sampled_from([1, 2])  # of an element
 SIZES = st.integers(1, 1250).map(lambda eights: 8 * eights)
 PROCESSORS = 132
+TIMES = Path(__file__).parents[2] / "docs" / "measured" / "cluster_tiles.txt"
 MOST_SHARED = 227 * 1024
 
 
@@ -46,6 +49,29 @@ def test_the_tiles_that_are_tried_fit_shared_memory(m: int, n: int, k: int, size
         assert tile.columns <= tile.pieces * tile.piece <= 64 * tile.boxes
         width = tile.width(size)
         assert width == tile.columns or width % (64 if size == 2 else 8) == 0
+
+
+def measured() -> dict[tuple[int, int, int, int], dict[Tile, float]]:
+    """The times of tiles on an H200, by m, n, k and the bytes of an element."""
+    times: dict[tuple[int, int, int, int], dict[Tile, float]] = {}
+    for line in TIMES.read_text().splitlines()[1:]:
+        if not line.startswith(" "):
+            size, dtype = line.split(":")[0].split()
+            m, n, k = map(int, size.split("x"))
+            of_one = times.setdefault((m, n, k, 2 if dtype == "bfloat16" else 1), {})
+        else:
+            *numbers, time = line.split()
+            *tile, turned = map(int, numbers)
+            of_one[Tile(*tile, turned=bool(turned))] = float(time)
+    return times
+
+
+def test_one_of_the_tiles_that_are_tried_is_about_the_fastest() -> None:
+    for size, times in measured().items():
+        tried = divided.tiles(*size[:3], PROCESSORS, size[3])
+        known = [times[tile] for tile in tried if tile in times]
+        assert len(known) >= len(tried) - 1
+        assert min(known) < 1.005 * min(times.values()), size
 
 
 def test_a_run_file_names_the_tile() -> None:
