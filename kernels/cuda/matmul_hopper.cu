@@ -1,12 +1,12 @@
 // The matrix product C = A·B of bf16, fp16 or fp8 on Hopper, with the tensor cores' `wgmma`.
 //
-// One warpgroup loads blocks of A and B by TMA. Each of the others multiplies 64 rows of a tile of C, rounds the
+// One warpgroup loads blocks of both operands by TMA. Each of the others multiplies 64 rows of a tile of C, rounds the
 // sums, and stores them by TMA, which goes on beside the products of the next tile. Blocks of a cluster have the same
-// columns, so that each loads a part of their block of B for both. Programs are persistent: the blocks of the next
+// columns, so that each loads a part of the right operand for both. Programs are persistent: the blocks of the next
 // tile arrive while a tile is stored.
 //
-// The product may be turned: Cᵀ = Bᵀ·Aᵀ. Then the rows of a tile are columns of C, its left operand is B, and its right
-// one A. What is said here of rows and columns is of the product as it is computed.
+// The product may be turned: Cᵀ = Bᵀ·Aᵀ. Then the left operand is Bᵀ and the right one Aᵀ, and the rows of a tile are
+// columns of C. Below, rows and columns are those of the product as it is computed.
 //
 // In fp8, B is column-major, and each block's products are added to the sums in fp32, since tensor cores keep
 // about 14 bits of a sum of products in fp8. Products are added while the tensor cores have the next ones: those of
@@ -104,10 +104,11 @@ __device__ static u32 rounded(float low, float high) {
     return word;
 }
 
-// Store 16 x 16 or 16 x 8 elements to shared memory, turned or not: lane i gives the address of eight elements of row
-// i % 16, or of column i % 8 for the lower or upper eight rows.
+// Store 16 x 16 or 16 x 8 elements to shared memory. Lane i gives the address of eight of them: in row i % 16, or, if
+// turned, in column i % 8 and the lower or upper eight rows. Lanes from 16 on have the eight columns that follow.
 __device__ static void store_matrix(u32 at, u32 a, u32 b) {
-    asm volatile("stmatrix.sync.aligned.m8n8.x2" TURN ".shared.b16 [%0], {%1, %2};" ::"r"(at), "r"(a), "r"(b) : "memory");
+    asm volatile("stmatrix.sync.aligned.m8n8.x2" TURN ".shared.b16 [%0], {%1, %2};" ::"r"(at), "r"(a), "r"(b)
+                 : "memory");
 }
 __device__ static void store_matrix(u32 at, u32 a, u32 b, u32 c, u32 d) {
     asm volatile("stmatrix.sync.aligned.m8n8.x4" TURN ".shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(at), "r"(a), "r"(b),
@@ -248,7 +249,7 @@ __device__ static void load_blocks(const Map& left_at, const Map& right_at, u32 
                 load(left + box * BOX, left_at, LEFT_WIDE ? y + box * 64 : start, LEFT_WIDE ? start : y, ready);
 #pragma unroll
             for (int box = 0; box < (RIGHT_WIDE ? BOXES : PIECES / CLUSTER); ++box) {
-                // Of 128 bytes, in the box or in all columns of the tile: the first that this block loads.
+                // The first line of 128 bytes that this block loads, counted in the box or in the tile's columns.
                 const int line = RIGHT_WIDE ? rank * SHARE : (box * CLUSTER + rank) * PIECE;
                 const u32 to = right + (RIGHT_WIDE ? box * BOX : 0) + line * 128;
                 load_for_all(to, right_at, RIGHT_WIDE ? x + box * 64 : start, line + (RIGHT_WIDE ? start : x), ready);
@@ -273,7 +274,7 @@ __device__ static void store(const Map& c_at, const Map& rest_at, u32 buffers, c
         group_meets(group);
 #pragma unroll
         for (int column = 0; column < width; column += 16) {
-            // Of eight elements: the line in the box, and the place in it.
+            // Where this lane's address points: a line of the box, and eight elements of that line.
             const int line = TURNED ? column + lane / 16 * 8 + lane % 8 : row;
             const int eight = TURNED ? row / 8 : column / 8 + lane / 16;
             const bool swizzled = TURNED || whole;

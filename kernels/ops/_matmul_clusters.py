@@ -49,8 +49,8 @@ REGISTERS = {1: (240, 56), 2: (232, 40), 3: (160, 32)}
 def multiply_source(name: str, columns: int, dtype: torch.dtype, turned: bool) -> str:
     """Return the CUDA C text of the function *name*: 32 bytes of k for 64 rows and *columns*.
 
-    The last numbers of the instruction scale both operands by 1; of two bytes, they also say which
-    one is contiguous along rows or columns, not along k: it is B.
+    The last numbers of the instruction scale both operands by 1. For elements of two bytes, two
+    more mark the operand that is not contiguous along k, which is the one made of B.
     """
     wide = ", 1, 0" if turned else ", 0, 1"
     kind, ends = {
@@ -102,9 +102,10 @@ def source_of(tile: Tile, dtype: torch.dtype) -> str:
 
 
 def operand_maps(a: torch.Tensor, b: torch.Tensor, tile: Tile) -> tuple[list[Any], int]:
-    """Return how TMA moves boxes of the left and of the right operand, and the bytes of a block.
+    """Return how TMA moves boxes of the left and of the right operand, and the bytes that it
+    delivers for a block of k.
 
-    B is contiguous along n, or along k in fp8. Raises: CannotMeasure.
+    *b* is (k, n), or (n, k) in fp8, and contiguous. Raises: CannotMeasure.
     """
     left, right = (b, a) if tile.turned else (a, b)
     # Lines of 128 bytes, and boxes. A box that reaches beyond a matrix takes longer.
@@ -177,15 +178,15 @@ def matmul_clusters(inputs: Inputs, point: Point, options: object) -> Call:
 
 def named(tile: Tile, size: int) -> dict[str, int]:
     """Return *tile* of elements of *size* bytes by the names of a run file."""
-    sides = (tile.columns, tile.rows) if tile.turned else (tile.rows, tile.columns)
-    names = dict(zip(("BM", "BN", "BK"), (*sides, LINE // size), strict=True))
+    rows, columns = (tile.columns, tile.rows) if tile.turned else (tile.rows, tile.columns)
+    names = {"BM": rows, "BN": columns, "BK": LINE // size}
     turned = {"turned": 1} if tile.turned else {}
     return {**names, "cluster": tile.cluster, "splits": tile.splits, **turned}
 
 
 def tile_of(chosen: Mapping[str, int]) -> Tile:
     """Return the tile of the names of a run file."""
-    rows, columns, turned = chosen["BM"], chosen["BN"], "turned" in chosen
+    rows, columns, turned = chosen["BM"], chosen["BN"], bool(chosen.get("turned"))
     if turned:
         rows, columns = columns, rows
     return Tile(rows // SIDE, columns, chosen["cluster"], chosen["splits"], turned)

@@ -11,7 +11,7 @@ from itertools import islice, product
 from typing import NamedTuple
 
 LINE = 128  # bytes of a line of the L2, and of k in a block
-SIDE = 64  # rows of A or columns of B in a box
+SIDE = 64  # rows of the left operand or columns of the right one in a box
 BOX = SIDE * LINE  # bytes of a box
 MOST_BOX = 256  # lines of a box of TMA
 EIGHT = 8  # elements that a thread stores, and the least columns by which tiles differ
@@ -163,7 +163,9 @@ def cycles(m: int, n: int, k: int, tile: Tile, processors: int, size: int = 2) -
     clusters, depth = processors // tile.cluster, LINE // size
     work = waves(m, n, k, tile, clusters, size)
     along = 1 + (k % depth > 0)  # requests for a line of an operand that is contiguous along k
-    left, right = min(n if tile.turned else m, tile.rows) * along, tile.pieces * tile.piece * along
+    rows, columns = (n, m) if tile.turned else (m, n)
+    left = min(rows, tile.rows) * along
+    right = min(columns, tile.piece) * tile.pieces * along
     if size == 2 and tile.turned:
         left = tile.rows * (1 + (n % depth > 0))
     elif size == 2:
@@ -214,11 +216,12 @@ def two_of_a_size(some: Iterable[Tile]) -> Iterator[Tile]:
 
 def tiles(m: int, n: int, k: int, processors: int, size: int = 2) -> list[Tile]:
     """Return the tiles to try for elements of *size* bytes: those with the fewest modelled cycles,
-    two of a size at most, and none turned that as such has as many as without."""
+    two of a size at most. A turned tile has fewer than the same tile that is not turned."""
     modelled = ranked(m, n, k, processors, size)
 
     def gains(tile: Tile) -> bool:
-        return not tile.turned or modelled.get(tile._replace(turned=False)) != modelled[tile]
+        straight = modelled.get(tile._replace(turned=False), float("inf"))
+        return not tile.turned or modelled[tile] < straight
 
     chosen = list(islice(two_of_a_size(filter(gains, modelled)), TRIED))
     # The model knows no DRAM. Where that is the bound, tiles without clusters and parts do best.
