@@ -12,8 +12,8 @@ from gpuperf.errors import CannotMeasure
 from gpuperf.model.record import Run
 from gpuperf.run.plan import Conditions
 from gpuperf.verb import options as opt
+from gpuperf.verb import parse
 from gpuperf.verb.measuring import Request, measure_new, report
-from gpuperf.verb.parse import LEAST_PRECISE
 
 
 @opt.takes(
@@ -52,10 +52,11 @@ def compare(
     budget: Annotated[
         float | None,
         typer.Option(
-            min=0.0,
-            max=3600.0,
+            parser=parse.seconds_between("budget", 0.0, 3600.0),
+            metavar="DURATION",
             show_default="2, or 1 in each of several processes",
-            help="Sample a case for at most this many seconds in each process.",
+            help="Sample a case for at most this long in each process, in seconds, or as 500ms or "
+            "2min.",
         ),
     ] = None,
 ) -> int:
@@ -99,4 +100,4 @@ def _each(whole: Conditions, processes: int) -> Conditions:
     """Return the conditions of each of *processes*, which together are as precise as *whole*: the
     center of n medians scatters by √n less than one."""
     each = whole.precision * math.sqrt(processes)
-    return replace(whole, precision=min(float(f"{each:.2g}"), LEAST_PRECISE))
+    return replace(whole, precision=min(float(f"{each:.2g}"), parse.LEAST_PRECISE))

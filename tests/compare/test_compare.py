@@ -425,7 +425,7 @@ def test_one_implementation_is_compared_with_itself(at: CommandLine) -> None:
 
 def test_a_comparison_of_one_time_ends_with_3(at: CommandLine) -> None:
     words = ("--impl", "torch,cublaslt", "--sizes", "8", "--device", "cpu", "--processes", "1")
-    ended = at("compare", "matmul", *words, "--budget", "0.02", "--out", "alone")
+    ended = at("compare", "matmul", *words, "--budget", "20ms", "--out", "alone")
     assert ended.code == 3
     assert "Skipped" in ended.out
     assert "no case has times of two implementations, only torch\n  hint: " in ended.err
