@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import statistics
 import time
+import tomllib
 from collections.abc import Callable
 from itertools import islice
+from pathlib import Path
 
 import torch
 from gpuperf.kernels import _matmul_clusters as clusters
@@ -21,15 +23,9 @@ from gpuperf.kernels import _matmul_tiles as tiles
 from gpuperf.nvrtc import compile_together
 
 Size = tuple[int, int, int]
-RANDOM: tuple[Size, ...] = (
-    (7888, 8808, 14984),
-    (3080, 2344, 11368),
-    (4096, 4440, 11152),
-    (3000, 13576, 5688),
-    (2376, 13808, 6744),
-    (2416, 11712, 10256),
-    (9544, 8040, 16136),
-    (2104, 15536, 7792),
+SUITE = tomllib.loads(Path(__file__).with_name("random_products.toml").read_text())
+RANDOM: tuple[Size, ...] = tuple(
+    (int(case["m"]), int(case["n"]), int(case["k"])) for case in SUITE["case"]
 )
 SQUARE: tuple[Size, ...] = tuple((n, n, n) for n in (2048, 3072, 4096, 5120, 6144, 8192))
 UNALIGNED: tuple[Size, ...] = ((1000, 9000, 7000), (5000, 3000, 2000), (6400, 5000, 4096))

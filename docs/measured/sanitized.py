@@ -124,8 +124,8 @@ CASES: tuple[tuple[str, str, dict[str, tuple[Any, ...]]], ...] = (
     ("l1", "cuda", {"m": (8,), "n": (2048,), "passes": (2,)}),
     ("l2", "cuda", {"n": (4096,), "passes": (2,)}),
 )
-# Of the product in clusters: warpgroups, columns, blocks of a cluster, parts of k, and whether it
-# is turned.
+# A tile of the product in clusters has warpgroups, columns, blocks of a cluster and parts of k, and
+# may be turned.
 TILES = (Tile(1, 72, 1, 3), Tile(2, 128, 2), Tile(2, 280, 2, 3), Tile(3, 200, 1), Tile(2, 256, 1))
 FP8_TILES = (Tile(1, 72, 1, 3), Tile(2, 192, 2), Tile(2, 160, 1, 3), Tile(3, 104, 2))
 TURNED = (Tile(1, 72, 1, 3, True), Tile(2, 280, 2, 3, True), Tile(3, 200, 1, 1, True))

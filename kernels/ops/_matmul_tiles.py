@@ -216,7 +216,8 @@ def two_of_a_size(some: Iterable[Tile]) -> Iterator[Tile]:
 
 def tiles(m: int, n: int, k: int, processors: int, size: int = 2) -> list[Tile]:
     """Return the tiles to try for elements of *size* bytes: those with the fewest modelled cycles,
-    two of a size at most. A turned tile has fewer than the same tile that is not turned."""
+    two of a size at most. A turned tile is tried only if it has fewer cycles than when it is not
+    turned."""
     modelled = ranked(m, n, k, processors, size)
 
     def gains(tile: Tile) -> bool:
