@@ -7,8 +7,9 @@ hardware shows (`device_rule`). Weaker signs make a submission `suspect`.
 
 from __future__ import annotations
 
+import math
 import statistics
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from gpuperf.judge.device_rule import device_facts
@@ -47,6 +48,7 @@ LEAST_AUDITS = 6  # of a case, for a verdict
 MOST_UNDECIDED = 0.2  # of the audits of a case, or one, at most, for a verdict
 HONEST_CLAIM = 0.5  # a seat that claims less than this share of the clerk's time lies
 MISSED_S = 3e-4  # windows whose calls take fewer seconds by the clerk's clock show nothing of that
+BY_CHANCE = 2e-3  # probability that all of an honest seat's windows are longer outside their calls
 BUSY, BUSY_CONTROL = 0.3, 0.1  # shares of an idle pause in which a seat and the control compute
 ALONE = 2.0  # a call alone may take this many times longer than in sequence, over the control
 ALONE_S = 1e-3  # ... and this many seconds longer
@@ -127,18 +129,30 @@ def _functions(evidence: CaseEvidence) -> Fact:
 def _clock(evidence: CaseEvidence) -> Fact:
     """Compare the times that the submission's process claims with those of the clerk.
 
-    The reference's windows without calls show what a window takes beside its calls. A false clock
-    claims too little in every window; what else runs makes some windows longer.
+    A false clock claims too little in every window; what else runs makes windows longer, also those
+    of the reference, whose own claims show by how much.
     """
-    empty = [w.clerk_s for w in evidence.windows if w.side == "reference" and not w.calls]
-    floor_s = statistics.median(empty) if empty else 0.0
     mine = usual(w for w in evidence.windows if w.side == "submission")
-    shares = [w.claimed_s / (w.clerk_s - floor_s) for w in mine if w.clerk_s - floor_s > MISSED_S]
-    if len(shares) < LEAST_WINDOWS or not empty:
+    theirs = usual(w for w in evidence.windows if w.side == "reference")
+    floor_s = _floor([w.clerk_s - w.claimed_s for w in theirs], len(mine))
+    if floor_s is None:
         return Fact("clock", "unavailable", text="too few windows were timed")
-    most = max(shares)
+    calls = [(w.claimed_s, w.clerk_s - floor_s) for w in mine]
+    if any(clerk_s <= MISSED_S for _, clerk_s in calls):
+        text = "the calls of a window are too short beside what else it takes"
+        return Fact("clock", "unavailable", text=text)
+    most = max(claimed_s / clerk_s for claimed_s, clerk_s in calls)
     text = f"its process claims {most * 100:.0f} % of the time that the clerk measured, at most"
     return fact("clock", most >= HONEST_CLAIM, most, HONEST_CLAIM, text, "cheat")
+
+
+def _floor(unclaimed: Sequence[float], count: int) -> float | None:
+    """Return the seconds outside calls over which *count* honest windows are not all by chance,
+    at least the median of the reference's *unclaimed* ones; None if there are too few windows."""
+    known = sorted(unclaimed, reverse=True)
+    everything = math.comb(len(known) + count, count)
+    rank = sum(math.comb(count + k, count) <= BY_CHANCE * everything for k in range(len(known)))
+    return max(known[rank - 1], statistics.median(known)) if rank and count else None
 
 
 def _outputs(evidence: CaseEvidence) -> Iterator[Fact]:

@@ -313,8 +313,9 @@ def test_stored_evidence_of_a_gpu_is_judged_again(tmp_path: Path) -> None:
 
 def roomless(claims: float = 0.95, call_s: float = 4e-3) -> CaseEvidence:
     """Evidence of a task whose contents leave room for one call in a window."""
+    mine = call_s, claims
     windows = [
-        window(0, number, side, calls, call_s if side == "submission" else 4e-3, claims)
+        window(0, number, side, calls, *(mine if side == "submission" else (4e-3, 0.95)))
         for number in range(16)
         for side in ("submission", "reference")
         for calls in ([1] if number < 13 else [0])

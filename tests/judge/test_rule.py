@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import random
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,10 +15,12 @@ from hypothesis import strategies as st
 from synthetic_judge import CALLS, evidence, verdict, window
 
 from gpuperf.errors import UsageError
-from gpuperf.judge.evidence import Audit, IdleTime, Unfair
+from gpuperf.judge.evidence import Audit, IdleTime, Unfair, WindowTime
+from gpuperf.judge.fact import Fact
 from gpuperf.judge.rule import judge_case
 from gpuperf.judge.score import _sign_rank, score_of
 from gpuperf.judge.table import verdict_table
+from gpuperf.judge.task import Side
 from gpuperf.judge.verdict import exit_code, read_verdict, recheck, write_verdict
 from gpuperf.model.cost import Bytes, Cost, Flops
 from gpuperf.model.peaks import Ceiling, Figure, Peaks
@@ -249,3 +253,45 @@ def test_a_changed_share_of_the_roof_is_refused(tmp_path: Path) -> None:
         recheck(read_verdict(tmp_path / "verdict.json"))
     write_verdict(known, tmp_path / "verdict.json")
     assert recheck(read_verdict(tmp_path / "verdict.json")) == known
+
+
+def _clock(windows: Sequence[WindowTime]) -> Fact:
+    judged = judge_case(replace(evidence(), windows=tuple(windows)))
+    (clock,) = [one for one in judged.facts if one.name == "clock"]
+    return clock
+
+
+def _busy(pairs: int, call_s: float, claims: float, seed: int, most_s: float) -> list[WindowTime]:
+    """Windows on a machine that another program takes for up to *most_s* in half of them."""
+    draw, windows = random.Random(seed), []
+    sides: tuple[tuple[Side, float, float], ...] = (
+        ("submission", call_s, claims),
+        ("reference", 2e-4, 1.0),
+    )
+    for number, calls in enumerate([CALLS] * pairs + [0] * 3):
+        for side, each_s, claim in sides:
+            took_s = calls * each_s
+            beside_s = 3e-4 + (draw.uniform(0, most_s) if draw.random() < 0.5 else 0.0)
+            windows.append(
+                WindowTime(0, number, side, calls, took_s + beside_s, claim * took_s, took_s)
+            )
+    return windows
+
+
+@pytest.mark.parametrize("pairs", [4, 6, 26])
+def test_a_busy_machine_accuses_no_clock(pairs: int) -> None:
+    """Quick calls whose windows the machine makes many times as long."""
+    for seed in range(500):
+        for call_s in (2e-5, 1e-4):
+            busy = _busy(pairs, call_s, 1.0, seed, 6e-3)
+            assert _clock(busy).result != "failed", seed
+
+
+def test_a_busy_machine_hides_no_false_clock() -> None:
+    for seed in range(500):
+        assert _clock(_busy(26, 2e-4, 0.3, seed, 1e-3)).result == "failed", seed
+    assert _clock(_busy(6, 2e-4, 0.3, 0, 0.0)).result == "failed"
+    few = _clock(_busy(4, 2e-4, 0.3, 0, 0.0))
+    assert (few.result, few.text) == ("unavailable", "too few windows were timed")
+    short = _clock(_busy(26, 1e-5, 0.3, 0, 0.0))
+    assert short.text == "the calls of a window are too short beside what else it takes"
