@@ -20,12 +20,18 @@ from gpuperf.gate.progress import GateProgress
 from gpuperf.gate.sides import Commits, Label, Side, interpreters, worktrees
 from gpuperf.gate.verdict import GateReport
 from gpuperf.run.cache import fetch, keep, key_of
+from gpuperf.run.catalogue import BUILTIN
 from gpuperf.run.forking import launching, may_have_gpu
 from gpuperf.run.launcher import Launcher, LocalLauncher
 from gpuperf.run.noise import kept_noise
 from gpuperf.show.figure import import_ahead
 from gpuperf.show.table import Column, Table, fill, notes_of
 from gpuperf.verb.progress import say
+
+WITHOUT_CODE = (
+    "no case names a file of this repository: the gate is refused unless workloads of gpuperf run "
+    'its code; a suite names your own by its file: op = "./bench/mine.py"'
+)
 
 
 @contextlib.contextmanager
@@ -143,7 +149,9 @@ def forecast(plan: GatePlan, deadline_s: float, fit: bool) -> Table:
     values += [(name, None, why) for name, why in primed.unfit.items()]
     pace = stored_pace(opened, primed.fit)
     how_long = f"about {minutes(pace, rule):.1f} min" if pace else "unknown before a first gate"
+    own = [case.source for case in primed.cases["head"].values() if case.source != BUILTIN]
     notes = (
+        *((WITHOUT_CODE,) if plan.base_commit and not own else ()),
         f"{2 * rule.screen_pairs} processes of {_number(primed.fit, 'case')} and "
         f"{_number(primed.sentinels, 'sentinel')}, up to {2 * rule.confirm_pairs} of the "
         f"suspicious: {how_long}",

@@ -78,7 +78,7 @@ def profile_program(plan: Plan, meeting: Meeting | None = None) -> tuple[Run, Pa
     rank, world = (meeting.rank, meeting.place.world) if meeting else (0, 1)
     origin = Origin(identity, Path(name).name, plan.warmup, steps, plan.items, rank, world)
     path = meeting.shard(rank) if meeting and rank else plan.out / f"{identity}.jsonl"
-    file = ProfileFile(path, origin, plan.budget_s, silent=rank > 0)
+    file = ProfileFile(path, origin, plan.budget_s, plan.steps or 0, silent=rank > 0)
     run_it = partial(
         run_program,
         timeout_s=plan.timeout_s,
@@ -118,12 +118,14 @@ class ProfileFile:
     """The run file of a program, rewritten after each pass.
 
     The file then has the completed passes even if the program or gpuperf crashes. Traces are read
-    once the program has ended. Passes are not reported if *silent*.
+    once the program has ended. Passes are not reported if *silent*. `asked` is the number of steps
+    that the user asked for, or 0.
     """
 
     path: Path
     origin: Origin
     budget_s: float
+    asked: int = 0
     silent: bool = False
 
     def add_pass(self, program: ProgramRun) -> None:
@@ -131,7 +133,7 @@ class ProfileFile:
         last = program.passed[-1]
         plain = [p.region for p in program.passed if p.name == "plain"].count(last.region)
         if not self.silent:
-            say_pass(last, self.budget_s if plain < 2 else 0.0)
+            say_pass(last, *((self.budget_s, self.asked) if plain < 2 else (0.0, 0)))
         if program.opened is None:
             return
         try:
@@ -171,7 +173,9 @@ def _run_each_pass(
         folder = Path(request.folder) / name
         folder.mkdir()
         single = msgspec.structs.replace(request, passes=(name,), folder=str(folder))
-        program = run_it(single, heard=lambda p: say_pass(p.passed[-1], request.budget_s))
+        program = run_it(
+            single, heard=lambda p: say_pass(p.passed[-1], request.budget_s, file.asked)
+        )
         whole.passed += program.passed
         whole.opened = whole.opened or program.opened
         whole.steps = whole.steps or program.steps
@@ -185,10 +189,11 @@ def _run_each_pass(
     return whole
 
 
-def say_pass(result: PassResult, budget_s: float) -> None:
+def say_pass(result: PassResult, budget_s: float, asked: int = 0) -> None:
     """Report a pass on stderr: its number of steps, or why it has none.
 
-    After the plain pass, the seconds of the others are estimated, *budget_s* at the most.
+    After the plain pass, the seconds of the others are estimated, *budget_s* at the most, and fewer
+    steps than the user *asked* for are explained.
     """
     if not result.steps:
         if result.name != "plain" or result.reason != ENDED:  # a second plain pass may have none
@@ -200,8 +205,11 @@ def say_pass(result: PassResult, budget_s: float) -> None:
         left_s = min(OTHER_STEPS * each_s, budget_s)
         each = f", {format_time(each_s)} each"
         each += f"; other passes take {format_time(left_s, 2)} or more" if left_s else ""
-    plural = "" if result.steps == 1 else "s"
-    say(f"{result.region}: {result.name}, {result.steps} step{plural}{each}")
+    fewer = f" of {asked}" if result.name == "plain" and result.steps < asked else ""
+    plural = "" if result.steps == 1 and not fewer else "s"
+    say(f"{result.region}: {result.name}, {result.steps}{fewer} step{plural}{each}")
+    if fewer:
+        say("it took fewer, as its part of --budget was spent or the program ended")
 
 
 def check_counted(run: Run, counters: str) -> None:

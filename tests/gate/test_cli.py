@@ -57,6 +57,16 @@ def test_a_dry_run_says_cases_and_what_is_not_known_yet(gated: Path) -> None:
     )
     assert not (gated / "gpuperf-runs" / "base").exists()
     assert git(gated, "worktree", "list").count("\n") == 0
+    assert "no case names a file of this repository" not in out
+
+
+def test_a_dry_run_says_that_a_suite_without_own_code_is_refused(gated: Path) -> None:
+    suite = SUITE.replace("./double.py", "copy")
+    (gated / "other.toml").write_text(suite)
+    words = ("--base", "HEAD~1", "--suite", "other.toml", "--device", "cpu", "--dry-run")
+    code, out, err = gpuperf("gate", "ab", *words, "--format", "md", folder=gated)
+    assert code == 0, err
+    assert "no case names a file of this repository: the gate is refused unless" in out
 
 
 def test_the_suite_of_the_base_counts(gated: Path) -> None:

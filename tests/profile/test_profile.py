@@ -191,6 +191,13 @@ def test_a_program_that_fails_makes_gpuperf_exit_with_3_and_is_kept(tmp_path: Pa
     assert whole.status == "ok"
 
 
+def test_fewer_steps_than_were_asked_for_are_explained(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(MLP, encoding="utf-8")
+    done = gpuperf(tmp_path, "profile", "--steps", "5000", "--warmup", "2", "train.py")
+    assert " of 5000 steps, " in done.stderr
+    assert "it took fewer, as its part of --budget was spent or the program ended" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
