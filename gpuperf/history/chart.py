@@ -13,6 +13,7 @@ from gpuperf.errors import UsageError
 from gpuperf.history.study import Point, Segment, Series
 from gpuperf.history.table import MOVED, changed_text, interval_text, marked_text, rule_text
 from gpuperf.history.trend import TimeAxis, axis_of, label_axis, label_times, limits_of, panels_of
+from gpuperf.model.changepoints import LEAST
 from gpuperf.model.text import shorten
 from gpuperf.show.figure import COLOURS, FAINT, INK, figure
 
@@ -258,8 +259,10 @@ def _summary(series: Series) -> str:
     """Return `1 significant change in 120 runs: +3.1 % (+2.8 … +3.4), slower from …, run …`."""
     count = len(series.change_points)
     runs = len({point.run for point, _ in series.points})
-    changes = f"{count or 'no'} significant change{'' if count == 1 else 's'}"
-    summary = f"{changes} in {runs} run{'' if runs == 1 else 's'}"
+    taken = f"{runs} run{'' if runs == 1 else 's'}"
+    if not any(segment.searched for segment in series.segments):
+        return f"{taken}: too few to search for changes, as {LEAST} of one environment are needed"
+    summary = f"{count or 'no'} significant change{'' if count == 1 else 's'} in {taken}"
     if series.last_change is None:
         return summary
     segment, change = series.last_change

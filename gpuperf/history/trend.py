@@ -116,8 +116,10 @@ def label_axis(part: Any, axis: TimeAxis) -> None:
         part.xaxis.set_major_formatter(
             dates.ConciseDateFormatter(locator, tz="UTC", show_offset=False)
         )
-        ends = (min(p.when for p in axis.points), max(p.when for p in axis.points))
-        part.set_xlabel(" … ".join(f"{when:%Y-%m-%d}" for when in ends) + ", UTC", fontsize=9.5)
+        first, last = min(p.when for p in axis.points), max(p.when for p in axis.points)
+        form = "%Y-%m-%d %H:%M" if first.date() == last.date() else "%Y-%m-%d"
+        ends = " … ".join(when.strftime(form) for when in (first, last))
+        part.set_xlabel(f"{ends}, UTC", fontsize=9.5)
         return
     from matplotlib.ticker import MaxNLocator
 

@@ -40,7 +40,7 @@ from gpuperf.history.chart import draw_history
 from gpuperf.history.command import history
 from gpuperf.history.study import Series, readings_of, series_of, times_of, with_change_points
 from gpuperf.history.table import render_list, render_show
-from gpuperf.model.changepoints import find_change_points
+from gpuperf.model.changepoints import LEAST, find_change_points
 from gpuperf.model.record import Run
 from gpuperf.model.workload import Case
 from gpuperf.show.screen import stdout_screen
@@ -434,6 +434,14 @@ def test_the_chart_tells_steps_and_environments(tmp_path: Path) -> None:
     assert re.search(r">\+[23]\.\d %<", text)
     assert "slower from 2026-03-21 on" in text
     assert "NVIDIA H200 · blocked timer · cold cache" in text
+
+
+def test_the_chart_of_few_runs_of_one_day_says_so(tmp_path: Path) -> None:
+    whens = [FIRST + timedelta(minutes=15 * i) for i in range(5)]
+    text = svg(told([single(f"r{i}", when) for i, when in enumerate(whens)]), tmp_path)
+    assert f"5 runs: too few to search for changes, as {LEAST} of one environment" in text
+    assert "no significant change" not in text
+    assert f"{whens[0]:%Y-%m-%d %H:%M} … {whens[-1]:%Y-%m-%d %H:%M}, UTC" in text
 
 
 def test_the_same_series_is_the_same_picture(tmp_path: Path) -> None:
