@@ -141,7 +141,7 @@ def _cells(group: _Group) -> list[str]:
         group.end(cell.target, cell.source),
         f"{cell.means}, both ways" if both else cell.means,
         _span(rates, format_number),
-        _span(latencies, format_time),
+        _span(latencies, lambda latency_s: format_time(latency_s, 3)),
         format_number(cell.sheet / GIGA) if cell.sheet else NOTHING,
         _span(shares, lambda share: f"{share:.0f}"),
         cell.verdict if cell.latency_s is None else NOTHING,
@@ -149,11 +149,15 @@ def _cells(group: _Group) -> list[str]:
 
 
 def _span(values: Sequence[float], text: Callable[[float], str]) -> str:
-    """Return the least and the largest of *values*, or one if they look alike."""
+    """Return the least and the largest of *values*, or one if they look alike; a unit that both
+    have is written once, as `797 to 853 ns`."""
     if not values:
         return NOTHING
     low, high = text(min(values)), text(max(values))
-    return low if low == high else f"{low} to {high}"
+    if low == high:
+        return low
+    number, _, unit = low.partition(" ")
+    return f"{number if high.endswith(f' {unit}') else low} to {high}"
 
 
 def _rate(cell: Cell | None) -> str:

@@ -94,12 +94,12 @@ class Axes:
 
     def size(self, record: Record) -> str:
         """Return `4096`, `4096×128`, `4096×128,window=512` where only some records have a window;
-        with the names of all axes where a run has several operations."""
+        where a run has several operations, with the names of all axes: `m=n=4096,k=64`, `n=8M`."""
         sweep, point = self._sweeps[record.case.op], record.case.point
         values = sweep.values(point)
         if len(self._sweeps) > 1:
-            names = ("=".join(n) for n in sweep.classes)
-            values = [f"{n}={v}" for n, v in zip(names, values, strict=True)]
+            pairs = zip(sweep.classes, values, strict=True)
+            values = [*_merged({name: value for names, value in pairs for name in names})]
         else:
             values = ["×".join(values)]
         return ",".join(filter(None, [*values, *sweep.others(point)]))

@@ -66,7 +66,7 @@ def _lines(table: Table, width: int) -> Iterator[Line]:
 
 def _title(table: Table, width: int) -> Iterator[Line]:
     if table.title:
-        yield [(table.title, "title")]
+        yield from ([(part, "title")] for part in _wrapped(table.title, max(width, LEAST), "  "))
     for line in table.lead:
         yield from ([(part, "")] for part in _wrapped(line, max(width, LEAST), "  "))
 

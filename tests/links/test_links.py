@@ -180,7 +180,7 @@ def test_alike_links_of_four_gpus_are_one_row_and_an_odd_one_is_named() -> None:
     text = render_links(run, "table")
     rows = [" ".join(line.split()) for line in text.splitlines()]
     assert "every GPU every other copy engine, write 395 to 396 – 450 88 as expected" in rows
-    assert "host GPU 1 pinned, 4 bytes – 1.446 µs – – –" in rows
+    assert "host GPU 1 pinned, 4 bytes – 1.45 µs – – –" in rows
     assert "Pairs each: NVLink, 18 links active; its kernels access the other's memory" in rows
     assert len(text.splitlines()) < 100
     assert len(json.loads(render_links(run, "json"))) == len(cells(run)) == 12 * 8 + 4 * 7
