@@ -45,7 +45,8 @@ _LEAST, _MOST = 1e-15, 1e25
 
 @dataclass(frozen=True)
 class Dot:
-    """The place of one record, the ends of its 95 % interval, and its doubts.
+    """The place of one record, the ends of its 95 % interval, over processes where there are
+    several, and its doubts.
 
     `start` is where an arrow to the dot begins, if one is drawn, and `record` what the dot shows.
     In a hierarchy the dot for DRAM has the `span` of its record: the least and the greatest x over
@@ -134,7 +135,7 @@ def _dot(entry: Entry, figure: float, roofline: bool, view: View) -> Dot | None:
     if placed is None or samples is None or cost is None:
         return None
     flops = cost.flop_count if roofline else None
-    low_s, high_s = samples.interval_s
+    low_s, high_s = entry.across_s or samples.interval_s
     x, y = _place(flops, figure, samples.median_s)
     low = _place(flops, figure, high_s)[1]
     high = _place(flops, figure, low_s)[1] if low_s > 0 else math.inf

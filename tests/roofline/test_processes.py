@@ -26,6 +26,7 @@ from gpuperf.model.samples import Samples
 from gpuperf.roofline.formats import render_run
 from gpuperf.roofline.processes import FEWER, reduce_processes
 from gpuperf.roofline.rows import entries_of
+from gpuperf.roofline.series import dots_of
 from gpuperf.roofline.speedup import key_of, speedups
 from gpuperf.roofline.table import NOTHING, sheet
 from gpuperf.run.runfile import RunWriter
@@ -109,6 +110,16 @@ def test_a_case_is_one_row_with_the_middle_time_and_the_interval_over_processes(
     assert "pass" not in shown
     assert shown["interval 3 processes"][1].startswith(("±", "−2"))
     assert shown["speed-up over naive, 3 processes"][1].startswith("4.00× ")
+
+
+def test_a_roofline_draws_the_interval_over_processes() -> None:
+    own = entries_of(both())[1]
+    (dot,) = dots_of(own, True, "compulsory").values()
+    assert own.across_s is not None
+    assert own.record.cost is not None
+    ends = tuple(own.record.cost.flop_count / end_s for end_s in reversed(own.across_s))
+    assert (dot.low, dot.high) == pytest.approx(ends)
+    assert dot.low < 0.87 * dot.y  # within a process they scatter by a tenth of a percent
 
 
 def test_of_two_processes_the_slower_is_shown() -> None:
