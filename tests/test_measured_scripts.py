@@ -1,4 +1,5 @@
-"""Scripts of docs/measured that need a GPU import without one, and say what they need."""
+"""Scripts of docs/measured that need a GPU import without one, and say what they need; its suites
+name the cases of the runs that are stored."""
 
 from __future__ import annotations
 
@@ -7,12 +8,34 @@ import subprocess
 import sys
 
 import pytest
-from measured import MEASURED, ROOT
+from measured import MEASURED, ROOT, run_file
+
+from gpuperf.run.launcher import LocalLauncher
+from gpuperf.run.store import read_run
+from gpuperf.run.suite import load_suite, plan_suite
+from gpuperf.run.supervisor import Supervisor
+
+SUITES = {
+    "attention_masks": "h200-attention-masks",
+    "norm_gradients": "h200-rows-long-norms",
+    "random_products": "h200-random-products",
+}
+
+
+def test_each_suite_names_the_cases_of_its_run() -> None:
+    assert {path.stem for path in MEASURED.glob("*.toml")} == set(SUITES)
+    with Supervisor(LocalLauncher(), "cpu") as supervisor:
+        supervisor.open()
+        for name, stored in SUITES.items():
+            suite, run = load_suite(str(MEASURED / f"{name}.toml")), read_run(run_file(stored))
+            cases = {case.id for case in plan_suite(suite, supervisor.describe, run.header.device)}
+            assert cases == {record.case.id for record in run.records}
 
 
 @pytest.mark.parametrize(
     ("script", "words", "sentence"),
     [
+        ("cluster_tiles.py", [], "cluster_tiles.py needs a Hopper GPU, such as an H100."),
         ("hopper_plans.py", [], "hopper_plans.py needs a Hopper GPU, such as an H100."),
         ("rows_plans.py", [], "rows_plans.py needs a Hopper GPU, such as an H100."),
         ("adversarial.py", ["KernelBench"], "adversarial.py needs a GPU."),
