@@ -64,6 +64,7 @@ def collect(pieces: Iterable[Piece]) -> Collection:
     broken: dict[str, Broken] = {}
     hosts: set[str] = set()
     fleets: set[str] = set()
+    asked: set[tuple[tuple[str, ...], str]] = set()
     repeated: set[str] = set()
     expects = False
     for piece in pieces:
@@ -78,7 +79,9 @@ def collect(pieces: Iterable[Piece]) -> Collection:
             expects = True
             hosts.update(piece.hosts)
             fleets.update({piece.fleet} - {""})
-    expected = Expected(tuple(sorted(hosts)), min(fleets, default="")) if expects else None
+            asked.add((piece.asked, piece.suite_hash))
+    one = asked.pop() if len(asked) == 1 else ((), "")
+    expected = Expected(tuple(sorted(hosts)), min(fleets, default=""), *one) if expects else None
     ordered = sorted(shards.values(), key=lambda shard: (shard.head.host, shard.digest))
     return Collection(
         tuple(ordered),

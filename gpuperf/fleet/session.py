@@ -6,7 +6,8 @@ import secrets
 import shlex
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from hashlib import sha256
 from pathlib import Path
 
 from gpuperf.errors import UnknownName, UsageError
@@ -14,6 +15,7 @@ from gpuperf.files import read_regular, write_atomically
 from gpuperf.fleet.collection import EXPECTED, SUFFIX, read_collection
 from gpuperf.fleet.engines.engine import Answer, Engine, Job
 from gpuperf.fleet.shard import Broken, Expected, Shard, encode_line, parse_pieces
+from gpuperf.model.codec import encode
 from gpuperf.model.text import clean, shorten
 from gpuperf.run.suite import LARGEST_FILE, load_suite, suites
 
@@ -30,7 +32,17 @@ class FleetRun:
     hosts: tuple[str, ...]
     program: tuple[str, ...]
     options: tuple[str, ...]
-    fleet: str
+    fleet: str = ""
+
+    @property
+    def asked(self) -> tuple[str, ...]:
+        """The words of a command line that ask the same of each host."""
+        return ("--suite", self.suite, *self.options)
+
+    @property
+    def suite_hash(self) -> str:
+        """A hash of the suite. Raises: UsageError for one that is none."""
+        return sha256(encode(load_suite(self.suite))).hexdigest()
 
     def words(self, host: str) -> list[str]:
         """Return the command of *host*, which writes its shard to stdout."""
@@ -100,31 +112,30 @@ def engine_of(name: str, folder: Path) -> Engine:
     raise UnknownName("engine", name, ENGINES)
 
 
-def check_suite(name: str) -> None:
-    """Load the suite *name* before a host starts. Raises: UsageError."""
-    load_suite(name)
+def begin_fleet(run: FleetRun, folder: Path) -> FleetRun:
+    """Write the hosts of *run* to *folder*, so that a lost shard is noticed, and what they are
+    asked; return *run* with a new id.
 
-
-def begin_fleet(folder: Path, hosts: Sequence[str]) -> str:
-    """Write the expected *hosts* to *folder*, so that a lost shard is noticed; return a new id.
-
-    Raises: UsageError where *folder* already has shards or cannot be written.
+    Raises: UsageError where *folder* already has shards or cannot be written, or without a suite.
     """
     if folder.is_dir() and any(folder.glob(f"*{SUFFIX}")):
         raise UsageError(
             f"{folder} already has shards",
             "choose another --out, or measure the hosts that it lacks with --resume",
         )
-    fleet = new_fleet_id()
-    _write(folder / EXPECTED, encode_line(Expected(tuple(sorted(hosts)), fleet)))
-    return fleet
+    run = replace(run, fleet=new_fleet_id())
+    expected = Expected(tuple(sorted(run.hosts)), run.fleet, run.asked, run.suite_hash)
+    _write(folder / EXPECTED, encode_line(expected))
+    return run
 
 
-def rest_of_fleet(folder: Path) -> tuple[str, tuple[str, ...]]:
-    """Return the id of the fleet run in *folder*, and its hosts without a whole shard.
+def rest_of_fleet(run: FleetRun, folder: Path) -> FleetRun:
+    """Return *run* with the id of the fleet run in *folder*, and its hosts without a whole shard.
 
-    Raises: UsageError for a folder without a fleet run, or with a complete one.
+    Raises: UsageError for a folder without a fleet run, with a complete one, or with one that asked
+    something else of its hosts.
     """
+    suite_hash = run.suite_hash
     collection = read_collection([folder])
     if collection.expected is None:
         raise UsageError(f"{folder} has no fleet run", "leave out --resume to begin one")
@@ -133,7 +144,11 @@ def rest_of_fleet(folder: Path) -> tuple[str, tuple[str, ...]]:
     hosts = tuple(host for host in collection.expected.hosts if host not in whole)
     if not hosts:
         raise UsageError(f"{folder} has a whole shard of each host", "gpuperf fleet judge")
-    return collection.expected.fleet, hosts
+    then = collection.expected
+    if then.asked and (then.asked[2:], then.suite_hash) != (run.asked[2:], suite_hash):
+        other = "another suite of this name" if then.asked == run.asked else "other options"
+        raise UsageError(f"the fleet run in {folder} had {other}", shlex.join(then.asked))
+    return replace(run, fleet=then.fleet, hosts=hosts)
 
 
 def run_fleet(

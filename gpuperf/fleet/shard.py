@@ -95,11 +95,14 @@ class End(msgspec.Struct, tag="end", tag_field="type", frozen=True):
     sha256: str
 
 
-class Expected(msgspec.Struct, tag="expected", tag_field="type", frozen=True):
-    """The hosts that a fleet must have, and the id of the fleet run that measured them."""
+class Expected(msgspec.Struct, tag="expected", tag_field="type", frozen=True, omit_defaults=True):
+    """The hosts that a fleet must have, the id of the fleet run that measured them, and what that
+    run asked of each: the words of its options, and a hash of its suite."""
 
     hosts: tuple[str, ...]
     fleet: str = ""
+    asked: tuple[str, ...] = ()
+    suite_hash: str = ""
 
 
 class Broken(msgspec.Struct, tag="broken", tag_field="type", frozen=True, order=True):

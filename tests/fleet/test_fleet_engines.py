@@ -115,6 +115,23 @@ def test_a_fleet_run_is_resumed_with_the_hosts_that_it_lacks(at: CommandLine) ->
     assert at.within("fleet", "run", "--resume", "--out", "nowhere").code == 2
 
 
+def test_a_fleet_run_is_resumed_with_what_it_asked(at: CommandLine) -> None:
+    (at.folder / "my suite.toml").write_text('schema = 1\n[[case]]\nop = "copy"\n')
+    ended = run(at, "a,dies", "--suite", "my suite.toml", "--processes", "2")
+    assert ended.code == 4
+    words = "--suite 'my suite.toml' --devices all --processes 2"
+    assert f"gpuperf fleet run --resume --out shards {words}" in ended.err
+    resume = ("fleet", "run", "--resume", "--program", program(at), "--out", "shards")
+    for other in ((), ("--suite", "my suite.toml"), ("--processes", "2")):
+        refused = at.within(*resume, *other)
+        assert refused.code == 2
+        assert "the fleet run in shards had other options" in refused.err
+        assert f"hint: {words}" in refused.err
+    same = (*resume, "--suite", "my suite.toml", "--processes", "2")
+    (at.folder / "my suite.toml").write_text('schema = 1\n[[case]]\nop = "matmul"\n')
+    assert "had another suite of this name" in at.within(*same).err
+
+
 def test_a_suite_of_the_user_reaches_each_host(at: CommandLine) -> None:
     (at.folder / "mine.toml").write_text('schema = 1\n[[case]]\nop = "copy"\n')
     assert run(at, "a", "--suite", "./mine.toml").code == 0
@@ -271,7 +288,7 @@ def test_submitit_runs_the_unit_as_jobs(at: CommandLine, submitit_folder: Path) 
     engine = SubmititEngine(submitit_folder, cluster="local")
     words = program_of(program(at), True)
     hosts = ("a", "b", "dies")
-    fleet = FleetRun("screen", hosts, words, (), begin_fleet(at.folder / "shards", hosts))
+    fleet = begin_fleet(FleetRun("screen", hosts, words, ()), at.folder / "shards")
     results = {r.host: r for r in run_fleet(fleet, engine, at.folder / "shards", 60, 2)}
     assert {host: result.rows for host, result in results.items()} == {"a": 45, "b": 45, "dies": 0}
     assert "no device 'cuda:0'" in results["dies"].reason

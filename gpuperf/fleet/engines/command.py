@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -91,18 +93,17 @@ def run_hosts(
     from gpuperf.fleet import session
 
     started = session.engine_of(engine, out)
-    session.check_suite(suite)
     if resume and hosts is not None:
         raise UsageError("--resume measures the hosts of the folder", "leave out --hosts")
-    if resume:
-        fleet_id, names = session.rest_of_fleet(out)
-    else:
-        names = _hosts_of(hosts, started, engine)
-        fleet_id = session.begin_fleet(out, names)
     options = ("--devices", devices, "--processes", str(processes))
     words = session.program_of(program, engine != "ssh")
-    run = session.FleetRun(suite, names, words, options, fleet_id)
-    return _report(session.run_fleet(run, started, out, deadline, at_once), format, out)
+    run = session.FleetRun(suite, (), words, options)
+    if resume:
+        run = session.rest_of_fleet(run, out)
+    else:
+        run = session.begin_fleet(replace(run, hosts=_hosts_of(hosts, started, engine)), out)
+    again = shlex.join(("gpuperf", "fleet", "run", "--resume", "--out", str(out), *run.asked))
+    return _report(session.run_fleet(run, started, out, deadline, at_once), format, again)
 
 
 def _hosts_of(hosts: str | None, started: Engine, engine: str) -> tuple[str, ...]:
@@ -114,8 +115,11 @@ def _hosts_of(hosts: str | None, started: Engine, engine: str) -> tuple[str, ...
     raise UsageError(f"the engine {engine} needs the names of the hosts", "--hosts a,b,c")
 
 
-def _report(results: Iterable[HostResult], format: opt.Format, out: Path) -> int:
-    """Write a line for each host as it ends, print all, and return 0. Raises: Incomplete."""
+def _report(results: Iterable[HostResult], format: opt.Format, again: str) -> int:
+    """Write a line for each host as it ends, print all, and return 0.
+
+    Raises: Incomplete, with the command *again* that measures the hosts that are lacking.
+    """
     from gpuperf.fleet.table import render_results
 
     ended = []
@@ -127,7 +131,7 @@ def _report(results: Iterable[HostResult], format: opt.Format, out: Path) -> int
     if lost:
         raise Incomplete(
             f"{len(lost)} of {len(ended)} hosts have no whole shard: {', '.join(lost[:5])}",
-            f"gpuperf fleet run --resume --out {out} measures them, with the same options",
+            f"`{again}` measures them; repeat --engine and --program",
         )
     return 0
 
