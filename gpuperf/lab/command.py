@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from gpuperf.errors import CannotMeasure, GpuperfError, Incomplete, UsageError
+from gpuperf.files import check_writable
 from gpuperf.lab.pace import CASE_S, Pace, by_cost
 from gpuperf.lab.page import render_findings, tally, write_page
 from gpuperf.lab.session import Finding, lacking, run_experiment
@@ -29,7 +30,6 @@ from gpuperf.show.render import render
 from gpuperf.show.screen import put, stdout_screen
 from gpuperf.units import parse_duration
 from gpuperf.verb import options as opt
-from gpuperf.verb.measuring import check_writable
 from gpuperf.verb.printing import print_run, write_charts
 from gpuperf.verb.progress import say
 

@@ -50,6 +50,9 @@ def _verdict(study: Study, points: Sequence[LabPoint], fitted: tuple[Fitted, ...
         return Ruling("INCONCLUSIVE", text, fitted)
     if len(differing) > allowed:
         text = f"{_apart(study, differing, points)[:-1]}, but by less than twice the band."
+        if refuting:
+            beyond = f"{len(refuting)} of them by more than twice the band"
+            text = f"{_apart(study, differing, points)[:-1]}, {beyond}: too few to refute a model."
         return Ruling("INCONCLUSIVE", text, fitted)
     unsure = [p for p in fitted if _agreement(p) != "agrees"]
     if unsure:

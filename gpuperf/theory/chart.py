@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from gpuperf.show.axes import binary
 from gpuperf.show.figure import (
     COLOURS,
     FAINT,
@@ -55,7 +56,7 @@ def _draw(panel: Any, plot: Plot) -> list[Any]:
         panel.set_yscale("log")
         low, high = panel.get_ylim()
         places = tick_values(low, high, (1, 2, 5)) if decades(low, high) < FEW else None
-    label_ticks(panel.xaxis, plain_number)
+    label_ticks(panel.xaxis, _size if plot.of_bytes else plain_number)
     label_ticks(panel.yaxis, plain_bytes if plot.in_bytes else plain_number, places)
     if plot.names:
         panel.set_xticks(list(plot.names), labels=list(plot.names.values()))
@@ -64,6 +65,11 @@ def _draw(panel: Any, plot: Plot) -> list[Any]:
     panel.set_ylabel(plot.y)
     panel.grid(True)
     return handles
+
+
+def _size(value: float) -> str:
+    """Write a tick of sizes as the command line takes them: `64k`, `1G`."""
+    return binary(f"{value:.0f}")
 
 
 def _draw_curve(panel: Any, index: int, curve: Curve) -> Any:

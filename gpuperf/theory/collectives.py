@@ -28,11 +28,22 @@ def link_of(at: Any, chip: Chip, ranks: int) -> float | None:
     return None if both is None else min(USABLE * both / 2, network)
 
 
+def _direct_link(at: Any, chip: Chip, ranks: int) -> float | None:
+    """Return the byte/s of a rank that sends to all others at once: what leaves the host goes by
+    its share of the host's NICs, and the rest by the links within the host meanwhile."""
+    within, leaving = link_of(at, chip, min(ranks, at.host)), max(0, ranks - at.host) / (ranks - 1)
+    if within is None or not leaving:
+        return within
+    share = at.network * 1e9 / at.host
+    return min(within / (1 - leaving) if leaving < 1 else math.inf, share / leaving)
+
+
 def _rows(at: Any, chip: Chip) -> Iterator[tuple[Value, ...]]:
     for ranks in at.ranks:
-        link = link_of(at, chip, ranks)
+        ring, direct = link_of(at, chip, ranks), _direct_link(at, chip, ranks)
         for size in at.size:
             for name, algorithm, steps, sent, factor in collectives(size, ranks):
+                link = direct if algorithm == "direct" else ring
                 time = seconds(at, steps, sent, link)
                 bus = ratio(factor * size, time)
                 yield ranks, size, name, algorithm, steps, sent, time, bus, ratio(bus, link)
@@ -62,9 +73,10 @@ def _plot(at: Any, chip: Chip) -> Plot:
         for size in SIZES:
             ring, *_ = collectives(size, ranks)
             time = seconds(at, ring[2], ring[3], link)
-            points += [(size, ring[4] * size / time / 1e9)] if time else []
+            points += [(size, ring[4] * size / time)] if time else []
         curves.append(Curve(f"{ranks} ranks", points))
-    return Plot("bytes", "bus GB/s of a ring all-reduce", curves, in_bytes=True)
+    y = "bus rate of a ring all-reduce, a second"
+    return Plot("bytes", y, curves, in_bytes=True, of_bytes=True)
 
 
 TRAINING = Part(
@@ -112,8 +124,9 @@ THEORY = Theory(
     ),
     notes=(
         "a link is half of the sheet's figure for both ways, as far as NCCL uses it; beyond "
-        "a host it is at most --network, and steps take longer: give --hop_us; reduce-scatter is "
-        "as all-gather, and reduce as broadcast",
+        "a host it is at most --network, and steps take longer: give --hop_us; what an "
+        "all-to-all sends beyond the host has the GPU's share of --network; reduce-scatter is as "
+        "all-gather, and reduce as broadcast",
         "a bound: NCCL 2.29 takes 14.3 µs for 1 MiB and 1.70 ms for 512 MiB between two H200, and "
         "reduction in the switch (NVLS) may exceed the bus of a ring",
     ),

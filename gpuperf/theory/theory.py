@@ -74,7 +74,7 @@ class Plot:
     """Curves over one axis, with horizontal `levels` by label.
 
     Both axes are logarithmic unless `linear`. `names` replaces the numbers on the x axis, and
-    values in bytes have `in_bytes`. `title` is for one of several plots.
+    values in bytes have `in_bytes`, and those of x `of_bytes`. `title` is for one of several plots.
     """
 
     x: str
@@ -84,6 +84,7 @@ class Plot:
     linear: bool = False
     names: Mapping[float, str] = field(default_factory=dict)
     in_bytes: bool = False
+    of_bytes: bool = False
     title: str = ""
 
 

@@ -10,7 +10,7 @@ from synthetic_lab import LINE, SHAPES, Shape, study_of
 
 from gpuperf.lab.judging import judge
 from gpuperf.lab.study import LabPoint, Measured, Study
-from gpuperf.model.experiment import ControlDescription, Law, exactly
+from gpuperf.model.experiment import ControlDescription, Law, about, exactly
 
 SEEDS = range(200)
 by_law = pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.form)
@@ -72,6 +72,19 @@ def test_every_point_of_an_exact_prediction_must_agree(
     ruling = judge(with_points(*(at(i + 1, value) for i, value in enumerate(values))))
     assert ruling.verdict == verdict
     assert sentence in ruling.sentence
+
+
+def test_points_that_refute_and_are_too_few_to_are_counted() -> None:
+    """One point in ten of a model may refute; more than that differ here."""
+
+    def near(x: float, measured: float) -> LabPoint:
+        point = at(x, measured)
+        prediction = replace(point.prediction, expected=about(100, "cycles", "a model", 0.01))
+        return replace(point, prediction=prediction)
+
+    ruling = judge(with_points(*(near(i, 100) for i in range(9)), near(9, 101.5), near(10, 130)))
+    assert ruling.verdict == "INCONCLUSIVE"
+    assert "1 of them by more than twice the band: too few to refute a model." in ruling.sentence
 
 
 @pytest.mark.parametrize(

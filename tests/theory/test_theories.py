@@ -200,6 +200,16 @@ def test_a_large_all_reduce_keeps_the_link_busy_and_a_tree_is_quicker_for_a_smal
     assert beyond.rows[0]["busbw"] == pytest.approx(50e9, rel=0.01)
 
 
+def test_an_all_to_all_leaves_the_host_by_the_share_of_each_gpu() -> None:
+    """Of 16 parts of 67.1 MB 8 leave a host of 8 GPUs: 537 MB over 400 / 8 GB/s."""
+    table, *_ = tables("collectives", {"size": "1G", "ranks": "8,16"})
+    within, beyond = (row for row in table.rows if row["collective"] == "all-to-all")
+    assert within["busbw"] == pytest.approx(20.6 / 25 * 450e9, rel=0.01)
+    assert beyond["seconds"] == pytest.approx(2**29 / 50e9 + 7.2e-6, rel=1e-3)
+    table, *_ = tables("collectives", {"size": "1G", "ranks": "2", "host": "1"})
+    assert table.rows[-1]["seconds"] == pytest.approx(2**29 / 400e9 + 7.2e-6, rel=1e-3)
+
+
 def test_gradients_of_8_billion_parameters_hide_behind_a_thousand_tokens() -> None:
     """16.06 GB · 7/4 / 370.8 GB/s = 75.8 ms, beside 4 · 7.5e9 FLOPs a token at 40 % of 989.5e12."""
     _, training = tables("collectives", {"ranks": "8"})
