@@ -14,9 +14,12 @@ import fcntl
 import os
 import secrets
 import stat
+import tempfile
 from collections.abc import Iterator
 from io import BufferedReader
 from pathlib import Path
+
+from gpuperf.errors import UsageError
 
 
 def open_regular(path: str | Path) -> BufferedReader:
@@ -109,3 +112,19 @@ def _refuse_special(path: Path) -> None:
 
 def _size(limit_bytes: int) -> str:
     return f"{limit_bytes >> 20} MiB" if limit_bytes >= 1 << 20 else f"{limit_bytes:,} bytes"
+
+
+def check_writable(folder: Path, option: str = "--out") -> None:
+    """Check that files can be written to *folder*, which *option* names, before minutes are spent.
+
+    Makes the folder. Raises: UsageError.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        handle, probe = tempfile.mkstemp(prefix=".gpuperf-", dir=folder)
+        os.close(handle)
+        Path(probe).unlink()
+    except OSError as error:
+        raise UsageError(
+            f"nothing can be written to {folder}: {error.strerror}", f"choose another {option}"
+        ) from None

@@ -190,6 +190,7 @@ def format_bytes(count: float) -> str:
 # While the wider side is at most this many times the narrower, ± shows the wider for both, so the
 # interval on the screen is never too narrow.
 LOPSIDED = 1.5
+ALL = 100.0  # percent below the median, at which a time is 0
 UNKNOWN = 1e4  # percent above the median from which on an interval is meaningless
 
 
@@ -203,7 +204,8 @@ def format_interval(median: float, low: float, high: float) -> str:
     if above > UNKNOWN:
         return "unknown"
     narrow, wide = sorted((below, above))
-    if wide <= LOPSIDED * narrow or digits_of_percent(narrow) == digits_of_percent(wide):
+    even = wide <= LOPSIDED * narrow or digits_of_percent(narrow) == digits_of_percent(wide)
+    if even and (wide < ALL or low > 0):
         return f"±{digits_of_percent(wide)} %"
     return f"−{digits_of_percent(below)}/+{digits_of_percent(above)} %"
 

@@ -447,7 +447,7 @@ def test_ctrl_c_prints_and_keeps_what_was_measured(interrupted: tuple[Sweep, End
     sweep, ended = interrupted
     assert ended.code == 130, ended.err
     assert "Traceback" not in ended.err
-    resume = f"gpuperf roofline --resume ctrl-c/{sweep.path.name}"
+    resume = f"gpuperf roofline --resume ctrl-c/{sweep.path.name} --device cpu\n"
     rest = f"interrupted; to measure the missing cases: {resume}"
     assert rest in ended.err
     sizes = set(sweep.records_per_size())

@@ -58,7 +58,8 @@ def show_baseline(options: opt.Options, name: Name, folder: opt.Baselines = opt.
     """Show the runs of a baseline."""
     shelf = Shelf(folder)
     for entry in shelf.named(name):
-        say(f"{entry.name}: set {entry.created[:10]}, {entry.reason or 'passed'}")
+        expired = f", expired {entry.expired[:10]}" if entry.expired else ""
+        say(f"{entry.name}: set {entry.created[:10]}, {entry.reason or 'passed'}{expired}")
         print_run(shelf.read(entry).whole(), options.format)
 
 

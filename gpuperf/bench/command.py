@@ -9,10 +9,9 @@ from typing import Annotated
 import typer
 
 from gpuperf.errors import CannotMeasure, UsageError
-from gpuperf.files import is_regular
+from gpuperf.files import check_writable, is_regular
 from gpuperf.run.session import FAILED
 from gpuperf.verb import options as opt
-from gpuperf.verb.measuring import check_writable
 from gpuperf.verb.printing import print_run
 from gpuperf.verb.progress import say
 

@@ -10,6 +10,7 @@ import typer
 
 from gpuperf.calibrate.table import render_ceilings
 from gpuperf.errors import CannotMeasure, UnknownName, UsageError
+from gpuperf.files import check_writable
 from gpuperf.model.contract import DeviceFacts
 from gpuperf.model.peaks import Peaks
 from gpuperf.model.protocol import Opened
@@ -28,7 +29,6 @@ from gpuperf.run.session import make_header, new_run_id
 from gpuperf.run.supervisor import Supervisor
 from gpuperf.show.screen import put, stdout_screen
 from gpuperf.verb import options as opt
-from gpuperf.verb.measuring import check_writable
 from gpuperf.verb.parse import split
 from gpuperf.verb.progress import say
 from gpuperf.verb.roofs import measure_roofs

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from gpuperf.errors import Incomplete, UsageError
-from gpuperf.files import write_atomically
+from gpuperf.files import check_writable, write_atomically
 from gpuperf.fleet.collection import (
     Collection,
     encode_collection,
@@ -100,6 +100,8 @@ def measure_this_host(
     name = host_name(host)
     _check_id(fleet_id)
     unit = Unit(suite_of(suite), name, fleet_id, devices, processes, options)
+    if shard is not None and str(shard) != "-":
+        check_writable(shard.parent, "--shard")
     runs = replace(options, out=options.out / "runs" / name)
     name, data, outcomes = measure_unit(replace(unit, options=runs))
     target = shard or options.out / f"{name}.jsonl"

@@ -21,7 +21,7 @@ from gpuperf.gate.causes import alike, cause_of
 from gpuperf.gate.evidence import GateState, gather
 from gpuperf.gate.forecast import Pace, keep_pace
 from gpuperf.gate.plan import GatePlan
-from gpuperf.gate.prime import GateRequest, PrimedSides, differing, prime
+from gpuperf.gate.prime import LONGEST, GateRequest, PrimedSides, differing, prime
 from gpuperf.gate.progress import GateProgress
 from gpuperf.gate.rule import Judged, judge
 from gpuperf.gate.schedule import PairRunner
@@ -48,7 +48,6 @@ AHEAD = 3  # workers that import torch while another measures on a GPU; on a CPU
 MOST_DIAGNOSED = 20  # regressed cases whose cause is determined
 VERDICT = "verdict.json"
 WAYS = "its processes began another way ($GPUPERF_PROCESSES)"
-LONGEST = "the longest"  # a name for the case that takes longest
 
 
 def gate_ab(

@@ -10,14 +10,14 @@ from typing import Annotated
 import typer
 
 from gpuperf.errors import CannotMeasure, UsageError
-from gpuperf.files import is_regular
-from gpuperf.gate.ab import LONGEST
+from gpuperf.files import check_writable, is_regular
 from gpuperf.gate.baseline import Shelf
 from gpuperf.gate.calibration import add_gate, gate_of
 from gpuperf.gate.compare import compare_runs
 from gpuperf.gate.formats import GateFormat
 from gpuperf.gate.output import print_report, write_outputs
 from gpuperf.gate.plan import read_plan, write_plan
+from gpuperf.gate.prime import LONGEST
 from gpuperf.gate.project import load_project
 from gpuperf.gate.request import TARGET, Sources, plan_of
 from gpuperf.gate.rule import Rule
@@ -30,13 +30,13 @@ from gpuperf.run.suite import load_suite
 from gpuperf.show.render import render
 from gpuperf.show.screen import put, stdout_screen
 from gpuperf.verb import options as opt
-from gpuperf.verb.measuring import check_writable
 from gpuperf.verb.parse import seconds
 from gpuperf.verb.progress import say
 
 gate = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
 STORED_TARGET = 0.1  # slowdown that a comparison of two stored runs must be able to detect
+SHORTEST_COMMIT = 7  # digits of a commit's short name
 SELFTEST = 0.05  # slowdown of one case that the test of the gate must detect
 
 Base = Annotated[str, typer.Option(help="Commit to compare with.", show_default=False)]
@@ -294,7 +294,10 @@ def gate_check(
     verdict: Annotated[Path, typer.Argument(metavar="VERDICT", help="A gate's verdict.json.")],
     commit: Annotated[
         str | None,
-        typer.Option(help="Commit that the head of the gate must be.", show_default=False),
+        typer.Option(
+            help="Commit that the head of the gate must be, in 7 digits or more.",
+            show_default=False,
+        ),
     ] = None,
     format: FormatOfGate = GateFormat.TABLE,
 ) -> int:
@@ -303,10 +306,15 @@ def gate_check(
     Fails if the file is no verdict, or if its verdict does not follow from its times.
     """
     report = recheck(read_report(verdict))
-    if commit is not None and (not commit or report.head.commit != commit):
+    if commit is not None and not _is_commit(commit, report.head.commit):
         judged = report.head.commit[:40] or "no commit"
         raise CannotMeasure(
             f"the verdict is on {judged}, and not on {commit!r}", "gate this commit"
         )
     print_report(report, format, options.verbose)
     return exit_code(report)
+
+
+def _is_commit(given: str, judged: str) -> bool:
+    """Return whether *given*, at least the seven digits that git shows, names the *judged* one."""
+    return len(given) >= SHORTEST_COMMIT and judged.startswith(given.lower())

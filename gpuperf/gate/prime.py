@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 
-from gpuperf.errors import CannotMeasure, GpuperfError, Incomplete, UsageError
+from gpuperf.errors import CannotMeasure, GpuperfError, Incomplete, UnknownName, UsageError
 from gpuperf.gate.evidence import disturbance
 from gpuperf.gate.plan import GatePlan
 from gpuperf.gate.progress import GateProgress
@@ -27,6 +27,7 @@ from gpuperf.run.supervisor import DEADLINE_S, Supervisor
 
 Facts = Mapping[str, str | int | float | bool | None]
 
+LONGEST = "the longest"  # a name for the case that takes longest
 TOLERATED = ("oom", "skipped")  # a case with this status on both sides is left out
 
 
@@ -179,6 +180,8 @@ def prime(
     own_modules = 0
     try:
         plan.project.refuse_unmatched(primed.named)
+        for name in plan.slower.keys() - {LONGEST, *primed.named}:
+            raise UnknownName("case", name, primed.named)
         plan.rule.refuse_unreachable(len(primed.named))
         _refuse_two_devices(primed.opened)
         supervisors["head"].renew()  # its context would be another process on the device

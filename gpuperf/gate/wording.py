@@ -89,7 +89,7 @@ def headline(report: GateReport, names: Names) -> str:
         cases = "1 case looks" if count == 1 else f"{count:,} cases look"
         unquiet = report.outcome in ("inconclusive", "contaminated")
         but = report.advisory or (f"the machine was not quiet ({why})" if unquiet else why)
-        why = f"{cases} slower beyond doubt, but {_renamed(but, names)}: no verdict"
+        why = f"{cases} slower, but {_renamed(but, names)}: no verdict"
     return f"{report.outcome.upper()}{f': {why}' if why else ''}"
 
 

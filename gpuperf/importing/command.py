@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from gpuperf.errors import UsageError
+from gpuperf.files import check_writable
 from gpuperf.importing.results import NO_INDEX, begins_as_results
 from gpuperf.model.contract import Contract, DeviceFacts, Fingerprint
 from gpuperf.model.protocol import Opened
@@ -18,7 +19,6 @@ from gpuperf.peaks.find import find_peaks
 from gpuperf.run.runfile import RunWriter
 from gpuperf.run.session import make_header, new_run_id
 from gpuperf.verb import options as opt
-from gpuperf.verb.measuring import check_writable
 from gpuperf.verb.parse import parse_view
 from gpuperf.verb.printing import print_run, write_charts
 from gpuperf.verb.progress import say

@@ -110,6 +110,12 @@ def _notes(verdict: Verdict, verbose: bool) -> list[str]:
     notes = [f"grade {verdict.grade}: {GRADES[verdict.grade]}"]
     lights = [case.judgement.light for case in verdict.cases]
     notes += sorted({_of_light(light) for light in lights if light is not None})
+    scores = [score for case in verdict.cases if (score := case.judgement.score) is not None]
+    if any(not score.low <= score.reference_s / score.time_s <= score.high for score in scores):
+        notes.append(
+            "the speed-up is over pairs of windows, one of each side soon after the other, and the "
+            "times are medians of each side: on a machine that is not quiet they may disagree"
+        )
     if verdict.cases[0].evidence.started == "forked":
         notes.append("its processes are forks of one process, and differ less than other processes")
     if verdict.score is not None and verdict.score.over == "windows":

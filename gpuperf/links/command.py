@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from gpuperf.errors import CannotMeasure, UsageError
+from gpuperf.files import check_writable
 from gpuperf.links.study import cases_of
 from gpuperf.model.contract import Contract
 from gpuperf.model.protocol import Opened
@@ -23,7 +24,7 @@ from gpuperf.run.session import PlannedCase, make_header, new_run_id
 from gpuperf.run.supervisor import Supervisor
 from gpuperf.units import parse_range
 from gpuperf.verb import options as opt
-from gpuperf.verb.measuring import Outcome, check_writable, exit_code
+from gpuperf.verb.measuring import Outcome, exit_code
 from gpuperf.verb.printing import print_run
 from gpuperf.verb.progress import say
 from gpuperf.verb.session import Session

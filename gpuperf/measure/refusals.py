@@ -64,9 +64,10 @@ def refuse_too_large(device: Device, workload: Workload, point: Point, cost: Cos
     # The check draws the inputs once more, and copies them over the first ones.
     needed, free = 2 * counter.bytes + written, device.free_bytes()
     if needed > free:
-        raise NoTime(
-            "oom", f"needs {needed / 1e9:,.1f} GB, and {free / 1e9:,.1f} GB are free", SMALLER
-        )
+        asked = f"needs {needed / 1e9:,.1f} GB, and {free / 1e9:,.1f} GB are free"
+        if written > needed / 2:
+            asked += f": by its cost, a call writes {written / 1e9:,.1f} GB"
+        raise NoTime("oom", asked, SMALLER)
     return Memory(inputs_bytes=counter.bytes, output_bytes=written)
 
 

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gpuperf.errors import CannotMeasure, UsageError
+from gpuperf.files import check_writable
 from gpuperf.model.record import Run
 from gpuperf.run.store import read_run
 from gpuperf.theory.transformer.find import find_model
 from gpuperf.theory.transformer.measured import Points, read_points
 from gpuperf.theory.transformer.model import Model
 from gpuperf.verb import options as opt
-from gpuperf.verb.measuring import check_writable
 from gpuperf.verb.printing import print_changes, print_run, write_charts
 from gpuperf.verb.progress import say
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol, Unpack
 
 from gpuperf.errors import GpuperfError, UsageError
-from gpuperf.files import write_atomically
+from gpuperf.files import check_writable, write_atomically
 from gpuperf.library.costs import cost_of
 from gpuperf.library.measure import MOST_NAME, Conditions, case_of, settings
 from gpuperf.library.measurement import Measurement, NotMeasured, run_of
@@ -261,6 +261,7 @@ def _new_path(name: str | None) -> Path | None:
     path = Path(name if name.endswith(".jsonl") else f"{name}.jsonl")
     if os.path.lexists(path):
         raise UsageError(f"{path} exists", "remove it, or choose another --gpuperf-save")
+    check_writable(path.parent, "--gpuperf-save")
     return path
 
 

@@ -194,7 +194,8 @@ def _contracts(entries: Sequence[Entry], default: Contract) -> Iterable[Note]:
         several = max((e.processes for e in own), default=1)
         of = "median, 95 % interval within this process, "
         if several > 1:
-            of = f"median of {several} processes, 95 % intervals over them; in each "
+            middle = "median" if several % 2 else "the slower of the two middle ones"
+            of = f"{middle} of {several} processes, 95 % intervals over them; in each "
         yield "Contract", f"{of}{rule}{spent}"
     if any(e.next_s for e in entries):
         yield (

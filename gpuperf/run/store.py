@@ -52,6 +52,7 @@ K = TypeVar("K", bound=_AnyRecord)
 R = TypeVar("R", Run, RunSummary)
 
 NAMES = (".jsonl", ".jsonl.gz")  # how the name of a run file ends
+SHORTEST_S, LONGEST_S = 1e-15, 1e9  # of the times of a call that are read
 CHECKED = 9  # the first schema whose records were checked by physics before they were written
 LONGEST_LINE = 64 << 20  # bytes; a header of 10,000 cases has 3 MB
 MOST_EXPANDED = 256 << 20  # bytes of text in a compressed file
@@ -259,7 +260,7 @@ def _parse(line: bytes, path: Path, kind: type[K]) -> Header | K:
     """Decode *line*. Raises: ValueError for a broken one, RunFileError for a newer schema."""
     line = clean_json(line)
     if line.endswith(OWN_END, 0, len(line.rstrip())):  # the brace closes the whole record
-        return decode(line, kind)
+        return _with_plausible_times(decode(line, kind))
     peek = decode(line, _Peek)
     if peek.schema > SCHEMA:
         raise RunFileError(
@@ -268,8 +269,23 @@ def _parse(line: bytes, path: Path, kind: type[K]) -> Header | K:
     if peek.type == "header":
         return upgrade_header(decode(line, Header))
     if peek.type == "record":
-        return decode(line, kind)
+        return _with_plausible_times(decode(line, kind))
     raise ValueError("neither a header nor a record")
+
+
+def _with_plausible_times(record: K) -> K:
+    """Return *record*. Raises: ValueError where its times are no times of a call, as a sum of them
+    would overflow, and rates by them would have hundreds of digits."""
+    each: list[Sequence[float]] = []
+    if isinstance(record, Record):
+        each = [samples.values_s for samples in record.times.values()]
+    elif isinstance(record, RecordSummary) and record.samples is not None:
+        each = [record.samples.values_s]
+    for values_s in each:
+        least, most = min(values_s), max(values_s)
+        if not -LONGEST_S < least <= most < LONGEST_S or 0 < most < SHORTEST_S:
+            raise ValueError(f"its times are from {least:.3g} to {most:.3g} s")
+    return record
 
 
 def _recovered_header(line: bytes, path: Path) -> Header | None:

@@ -31,11 +31,13 @@ def link_of(at: Any, chip: Chip, ranks: int) -> float | None:
 def _direct_link(at: Any, chip: Chip, ranks: int) -> float | None:
     """Return the byte/s of a rank that sends to all others at once: what leaves the host goes by
     its share of the host's NICs, and the rest by the links within the host meanwhile."""
-    within, leaving = link_of(at, chip, min(ranks, at.host)), max(0, ranks - at.host) / (ranks - 1)
+    leaving: float = max(0, ranks - at.host) / (ranks - 1)
+    within = link_of(at, chip, min(ranks, at.host))
     if within is None or not leaving:
         return within
-    share = at.network * 1e9 / at.host
-    return min(within / (1 - leaving) if leaving < 1 else math.inf, share / leaving)
+    share: float = at.network * 1e9 / at.host
+    rest: float = within / (1 - leaving) if leaving < 1 else math.inf
+    return min(rest, share / leaving)
 
 
 def _rows(at: Any, chip: Chip) -> Iterator[tuple[Value, ...]]:

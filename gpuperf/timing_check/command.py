@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from gpuperf.errors import CannotMeasure, UsageError
+from gpuperf.files import check_writable
 from gpuperf.model.record import Header, Record, Run
 from gpuperf.peaks.find import find_peaks
 from gpuperf.run.noise import keep_noise, shuffled_passes
@@ -19,7 +20,7 @@ from gpuperf.run.session import make_header, new_run_id
 from gpuperf.run.supervisor import Supervisor
 from gpuperf.timing_check.cases import measure_nvbench, timing_cases
 from gpuperf.verb import options as opt
-from gpuperf.verb.measuring import check_writable, planned_cases
+from gpuperf.verb.measuring import planned_cases
 from gpuperf.verb.printing import print_run, write_charts
 from gpuperf.verb.progress import say
 from gpuperf.verb.session import Session

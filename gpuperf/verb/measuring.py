@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import os
+import shlex
 import sys
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 
 from gpuperf.errors import CannotMeasure, GpuperfError, UnknownName, UsageError
+from gpuperf.files import check_writable
 from gpuperf.model.contract import Contract, Counting, DeviceFacts
 from gpuperf.model.experiment import Predictions
 from gpuperf.model.peaks import Peaks, lint
 from gpuperf.model.protocol import Opened
-from gpuperf.model.record import NO_COUNTERS, Noise, Run
+from gpuperf.model.record import NO_COUNTERS, Header, Noise, Run
 from gpuperf.model.workload import Case, Description
 from gpuperf.peaks.find import find_peaks, load_peaks
 from gpuperf.run.catalogue import BUILTIN, find_workload
@@ -245,6 +246,9 @@ def report(outcome: Outcome, options: Options, view: View | None = None) -> int:
             print_run(
                 outcome.run, options.format, view, columns=options.columns, verbose=options.verbose
             )
+        except UnknownName:  # of a column: what was measured is shown nevertheless
+            print_run(outcome.run, options.format, view, verbose=options.verbose)
+            raise
         finally:  # also where no column has a name that was given
             write_charts(outcome.run, outcome.path, view)
     return exit_code(outcome)
@@ -335,17 +339,15 @@ def _open(supervisor: Supervisor) -> Opened:
     return opened
 
 
-def check_writable(out: Path) -> None:
-    """Check that files can be written to *out*, before minutes are spent. Raises: UsageError."""
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        handle, probe = tempfile.mkstemp(prefix=".gpuperf-", dir=out)
-        os.close(handle)
-        Path(probe).unlink()
-    except OSError as error:
-        raise UsageError(
-            f"nothing can be written to {out}: {error.strerror}", "choose another --out"
-        ) from None
+def _resume_command(header: Header, path: Path) -> str:
+    """Return the command that measures the missing cases of a run: with the options that chose its
+    device, which the run file does not choose."""
+    words = ["gpuperf", "roofline", "--resume", str(path)]
+    for option, value in pairwise((*header.command, "")):
+        name, joined, _ = option.partition("=")
+        if name in ("--device", "--threads"):
+            words += [option] if joined else [option, value]
+    return shlex.join(words)
 
 
 def _measure(
@@ -373,7 +375,7 @@ def _measure(
     path = writer.path
     say(f"run file: {path}")
     if isinstance(session.ended, KeyboardInterrupt):
-        say(f"interrupted; to measure the missing cases: gpuperf roofline --resume {path}")
+        say(f"interrupted; to measure the missing cases: {_resume_command(run.header, path)}")
     latest = {(r.case.id, r.contract, r.pass_index): r for r in session.records}
     order = [(case.id, contract, index) for case, contract, index in schedule_of(run.header)]
     records = tuple(latest[key] for key in order if key in latest)

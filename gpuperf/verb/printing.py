@@ -36,6 +36,8 @@ def print_run(
 
     Raises: UsageError for *columns* of a table that has no choice of them.
     """
+    if columns and format is not Format.TABLE:
+        say(f"--columns chooses those of a table: --format {format.value} has all")
     screen = stdout_screen()
     verb, rows = verb_of(run.header), verbs()[ROWS]
     if verb is not rows and verb.tables and (view is None or not verb.placed):

@@ -74,6 +74,15 @@ def test_a_shard_goes_to_stdout_and_its_suite_may_come_from_stdin(tmp_path: Path
     assert (piece.head.suite, piece.rows) == ("stdin", 3)
 
 
+def test_a_shard_that_cannot_be_written_is_refused_before_it_is_measured(tmp_path: Path) -> None:
+    words = ("--devices", "cpu", "--processes", "1", "--shard", "/proc/none/x.jsonl")
+    ended = CommandLine(tmp_path)("fleet", "unit", *words)
+    assert ended.code == 2
+    assert "nothing can be written to /proc/none" in ended.err
+    assert "hint: choose another --shard" in ended.err
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_the_name_of_the_host_is_checked() -> None:
     assert host_name("node1.cluster") == "node1.cluster"
     with pytest.raises(UsageError, match="is not the name of a host"):

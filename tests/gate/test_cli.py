@@ -10,6 +10,7 @@ import forks
 import pytest
 from repositories import git
 
+from gpuperf.gate.command import _is_commit
 from gpuperf.gate.plan import read_plan
 
 SUITE = """
@@ -107,6 +108,23 @@ def test_what_cannot_be_gated_is_one_sentence_and_the_right_code(
     assert "Traceback" not in err
 
 
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [("0f2c9ab", True), ("0F2C9AB", True), ("0f2c9", False), ("", False), ("0f2c9ac", False)],
+)
+def test_a_commit_is_named_by_its_first_digits(given: str, named: bool) -> None:
+    assert _is_commit(given, "0f2c9ab" + "0" * 33) is named
+
+
+def test_a_case_that_is_to_be_slow_must_be_one_of_the_suite(gated: Path) -> None:
+    (gated / "copies.toml").write_text(SUITE.replace("./double.py", "copy"))
+    words = ("--suite", "copies.toml", "--gates", "0", "--injected", "1", "--case", "double/nine")
+    code, _, err = gpuperf("gate", "calibrate", "--device", "cpu", *words, folder=gated)
+    assert code == 2
+    assert "no case 'double/nine'" in err
+    assert "known: copy/cuda[n=128,dtype=fp32]" in err
+
+
 def test_two_runs_are_compared_with_the_right_codes(tmp_path: Path) -> None:
     from synthetic_gate import CASES, run_of, written
 
@@ -123,6 +141,9 @@ def test_two_runs_are_compared_with_the_right_codes(tmp_path: Path) -> None:
     assert gpuperf("baseline", "set", "a.jsonl", folder=tmp_path)[0] == 0
     assert gpuperf("gate", "compare", "main", "b.jsonl", "--out", "v", folder=tmp_path)[0] == 1
     assert gpuperf("gate", "check", "v/verdict.json", folder=tmp_path)[0] == 1
+    refused = gpuperf("gate", "check", "v/verdict.json", "--commit", "0123456", folder=tmp_path)
+    assert refused[0] == 3
+    assert "the verdict is on no commit, and not on '0123456'" in refused[2]
     assert sorted(p.name for p in (tmp_path / "v").iterdir()) == [
         "junit.xml",
         "pairs.png",

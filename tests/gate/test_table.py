@@ -86,7 +86,7 @@ def test_slower_cases_of_a_gate_without_a_verdict_are_said_to_look_slower(outcom
     cases = "2 cases look" if outcome_ == "inconclusive" else "1 case looks"
     first, second = text.splitlines()[:2]
     assert f"{first} {second.strip()}".startswith(
-        f"{outcome_.upper()}: {cases} slower beyond doubt, but the machine was not quiet"
+        f"{outcome_.upper()}: {cases} slower, but the machine was not quiet"
     )
     assert "no verdict" in first + second
     for form in GateFormat:
@@ -100,7 +100,7 @@ def test_slower_cases_of_a_gate_without_a_verdict_are_said_to_look_slower(outcom
 def test_two_hosts_are_the_reason_why_slower_cases_are_no_verdict() -> None:
     found = report(regressed("a/x[n=1]"), advisory="the runs are of two hosts")
     assert render_gate(found, GateFormat.TABLE).splitlines()[0] == (
-        "INCONCLUSIVE: 1 case looks slower beyond doubt, but the runs are of two hosts: no verdict"
+        "INCONCLUSIVE: 1 case looks slower, but the runs are of two hosts: no verdict"
     )
 
 

@@ -132,6 +132,13 @@ def test_a_collection_opens_no_session_of_measurements(
     assert "test_double" in text_of(result)
 
 
+def test_a_run_file_that_cannot_be_written_is_refused_before_a_test(session: Session) -> None:
+    result = session(ONE, "--gpuperf-save", "/proc/none/run")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    said = "nothing can be written to /proc/none: No such file or directory hint: choose another"
+    assert f"{said} --gpuperf-save" in text_of(result)
+
+
 def test_a_test_measures_and_the_session_ends_with_a_table(session: Session) -> None:
     result = session(
         "def test_double(gpuperf):\n"

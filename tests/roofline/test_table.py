@@ -198,6 +198,7 @@ def test_axes_that_differ_are_written_apart_and_still_ones_go_to_the_caption() -
         (0.997, 1.0042, "±0.4 %"),  # nearly even: the wider side, never less than was found
         (0.9996, 1.0004, "±0.04 %"),
         (0.5, 1.6, "±60 %"),
+        (0.0, 2.4, "−100/+140 %"),  # no time is below 0
         (0.95, 1.0, "−5.0/+0.00 %"),
         (0.0, 99.0, "−100/+9800 %"),
         (0.0, 102.0, "unknown"),

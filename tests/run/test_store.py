@@ -452,6 +452,21 @@ def test_no_value_in_a_run_file_breaks_the_reader_or_escapes_to_the_terminal(
     assert json.dumps([cut, record]) == before
 
 
+@pytest.mark.parametrize("time_s", [1e308, -1e300, 1e-300])
+def test_times_that_no_call_takes_are_no_record(tmp_path: Path, time_s: float) -> None:
+    lines = [line for line in text_of(run_file("h200-vector-add")).splitlines() if line.strip()]
+    record = json.loads(lines[1])
+    for samples in record["times"].values():
+        samples["values_s"] = [time_s] * 3
+    file = tmp_path / "run.jsonl"
+    file.write_text("\n".join([lines[0], json.dumps(record), *lines[2:]]))
+    for read in (read_run, read_summary):
+        assert (
+            f"line 2 is not a whole record (its times are from {time_s:.3g} to"
+            in (read(file).problems[0])
+        )
+
+
 def test_a_line_of_many_beginnings_is_refused_at_once(tmp_path: Path) -> None:
     file = tmp_path / "run.jsonl"
     file.write_text('{"run":"' * 250_000 + '"type":"header"')
