@@ -19,12 +19,13 @@ from gpuperf.gate.evidence import DiscardedPair, disturbance
 from gpuperf.gate.prime import TOLERATED, differing
 from gpuperf.gate.project import FILE, Project
 from gpuperf.gate.rule import Judged, Rule
-from gpuperf.gate.stored import Sets, judge_stored
+from gpuperf.gate.stored import ENOUGH, Sets, judge_stored
 from gpuperf.gate.verdict import CaseVerdict, Cause, GateReport, SideSummary, conclude, middles
 from gpuperf.model.contract import Contract
 from gpuperf.model.record import Header, Record
 from gpuperf.model.summary import RecordSummary, RunSummary
 
+BUSY = 0.5  # processors that other work keeps busy, from which on a CPU's times are no verdict
 Key = str  # the id of a case, followed by its regime, cache and data if the run has several
 
 
@@ -72,8 +73,9 @@ def compare_runs(
             notes=(
                 *differing(base.header.fingerprint.soft, head.header.fingerprint.soft),
                 *_narrow(cases, rule),
+                *_borrowed(cases),
             ),
-            advisory=_advisory(base.header, head.header),
+            advisory=_advisory(base.header, head.header) or _contended(base, head),
         )
     )
 
@@ -85,6 +87,29 @@ def _narrow(cases: Iterable[CaseVerdict], rule: Rule) -> tuple[str, ...]:
     why = "two sessions of unchanged code differ by about 1 %"
     note = f"{narrow} margins of {FILE} are under {rule.margin * 100:g} %, which is used: {why}"
     return (note,) if narrow else ()
+
+
+def _borrowed(cases: Iterable[CaseVerdict]) -> tuple[str, ...]:
+    """Return a note on the cases that are judged by the scatter of earlier processes."""
+    judged = [c.sets for c in cases if c.sets is not None and c.judged.detectable is not None]
+    few = [sets for sets in judged if not sets.scatter_known]
+    if not few:
+        return ()
+    base, head = min((len(sets.base), len(sets.head)) for sets in few)
+    count = f"{len(few)} of {len(judged)} cases have {base} and {head} processes"
+    return (f"{count}: their scatter is that of earlier ones; --passes {ENOUGH} measures it",)
+
+
+def _contended(base: RunSummary, head: RunSummary) -> str:
+    """Return which run of a CPU shared its processors in most of its records; empty if none did."""
+    for name, run in (("base", base), ("head", head)):
+        loads = [r.telemetry.other_load for r in run.records if r.telemetry is not None]
+        busy = sum(load is not None and load > BUSY for load in loads)
+        if 2 * busy > len(run.records):
+            return (
+                f"other processes computed beside {busy} of {len(run.records)} cases of the {name}"
+            )
+    return ""
 
 
 def _judged(

@@ -32,11 +32,11 @@ SETTLE_S = 0.1
 
 
 class Ended(Exception):
-    """A worker cannot go on; `failure` and the message say why."""
+    """A worker cannot go on; `failure` and the message say why, and `hint` what to do."""
 
-    def __init__(self, failure: Failure | str, message: str) -> None:
+    def __init__(self, failure: Failure | str, message: str, hint: str = "") -> None:
         super().__init__(message)
-        self.failure = failure
+        self.failure, self.hint = failure, hint
 
 
 def launch(
@@ -70,8 +70,8 @@ def ask(connection: LocalConnection, request: Any, deadline_s: float) -> Any:
     if reply is None:
         raise _end_of(connection, deadline_s)
     if isinstance(reply, Refused):
-        kinds = {"oom": "oom", "load": "load", "task": "task"}
-        raise Ended(kinds.get(reply.kind, "error"), reply.message)
+        kinds = {"oom": "oom", "load": "load", "task": "task", "usage": "usage"}
+        raise Ended(kinds.get(reply.kind, "error"), reply.message, reply.hint)
     return reply
 
 

@@ -29,6 +29,7 @@ class _Samples(msgspec.Struct, gc=False):
 class _Telemetry(msgspec.Struct, gc=False):
     throttle: tuple[str, ...] = ()
     other_processes: int | None = None
+    other_load: float | None = None
 
 
 class RecordSummary(msgspec.Struct, gc=False):
@@ -98,7 +99,9 @@ def _summarize(record: Record) -> RecordSummary:
         _Fingerprint(dict(record.fingerprint.hard)),
         {name: msgspec.Raw(encode(samples)) for name, samples in record.times.items()},
         record.primary,
-        telemetry=_Telemetry(telemetry.throttle, telemetry.other_processes) if telemetry else None,
+        telemetry=_Telemetry(telemetry.throttle, telemetry.other_processes, telemetry.other_load)
+        if telemetry
+        else None,
         noise=record.noise,
         pass_index=record.pass_index,
         rank=record.rank,

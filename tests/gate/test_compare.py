@@ -115,6 +115,34 @@ def test_runs_of_two_hosts_are_advice_and_no_verdict() -> None:
     assert any(c.judged.verdict == "REGRESSED" for c in report.cases)
 
 
+def test_runs_of_a_cpu_that_was_shared_are_advice_and_no_verdict() -> None:
+    def loaded(run: Run, *loads: float) -> Run:
+        shares = itertools.cycle(loads)
+        return replace(
+            run,
+            records=tuple(
+                replace(r, telemetry=Telemetry(other_load=next(shares))) for r in run.records
+            ),
+        )
+
+    head = run_of({CASES[0].id: 0.2}, seed=2)
+    alone = compare_runs(run_of(), loaded(head, 0.1, 0.9, 0.1), Rule(), 0.05)
+    assert exit_code(alone) == 1
+    shared = compare_runs(run_of(), loaded(head, 0.9, 0.9, 0.1), Rule(), 0.05)
+    assert exit_code(shared) == 4
+    said = "other processes computed beside 16 of 24 cases of the head: this is advice"
+    assert said in shared.reasons[0]
+
+
+def test_scatter_of_earlier_processes_is_said_to_be_that() -> None:
+    known = Noise(0.002, 0.001, 8)
+    one = compare_runs(run_of(passes=1, noise=known), run_of(seed=2, noise=known), Rule(), 0.05)
+    said = "3 of 3 cases have 1 and 8 processes: their scatter is that of earlier ones"
+    assert f"{said}; --passes 6 measures it" in one.notes
+    many = compare_runs(run_of(), run_of(seed=2), Rule(), 0.05)
+    assert not any("scatter" in note for note in many.notes)
+
+
 def test_a_case_on_one_side_only_is_no_pass() -> None:
     report = compare_runs(run_of(), run_of(seed=2, cases=CASES[:2]), Rule(), 0.05)
     assert exit_code(report) == 3

@@ -206,6 +206,27 @@ def test_a_workload_is_a_task(judge: CommandLine) -> None:
         assert judge("judge", f"{name}.py", *words).code in codes
 
 
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("--point", "n=abc"), "--point n=abc: n must be a whole number from 1 up"),
+        (("--point", "n=0"), "--point n=0: n must be a whole number from 1 up"),
+        (("--point", "q=3"), "no axis of saxpy 'q'"),
+        (("--point", "dtype=fp9"), "no dtype for --point 'fp9'"),
+        (("--device", "gpu"), "no device 'gpu'; did you mean 'cuda:0'?"),
+    ],
+)
+def test_a_mistake_in_an_option_is_none_of_the_reference(
+    judge: CommandLine, words: tuple[str, ...], sentence: str
+) -> None:
+    (judge.folder / "saxpy.py").write_text(SAXPY)
+    (judge.folder / "mine.py").write_text("build = None\n")
+    ended = judge("judge", "mine.py", "--against", "saxpy.py", *words, *ONE)
+    assert ended.code == 2
+    assert sentence in ended.err
+    assert "cannot be judged by" not in ended.err
+
+
 @pytest.mark.slow
 def test_known_cheats_are_not_valid_and_honest_kernels_not_accused(clerk: Clerk) -> None:
     statuses = {}

@@ -45,7 +45,9 @@ def _reply(answer: Callable[[Any], Any], request: Any) -> Any:
         return Refused("oom", first_line(error) or "no memory was left")
     except WrongResult as error:
         return Refused("task", f"the result of the reference {error}", error.hint)
-    except (UsageError, WorkloadError) as error:
+    except UsageError as error:
+        return Refused("usage", str(error), error.hint)
+    except WorkloadError as error:
         return Refused("load", str(error), error.hint)
     except GpuperfError as error:
         return Refused("task", str(error), error.hint)

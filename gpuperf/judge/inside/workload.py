@@ -12,14 +12,14 @@ from typing import Any
 
 import torch
 
-from gpuperf.errors import CannotMeasure, UsageError, WorkloadError
+from gpuperf.errors import CannotMeasure, UnknownName, UsageError, WorkloadError
 from gpuperf.judge.inside.problem import Bind, Builder, Problem, compiled_for
 from gpuperf.judge.task import Side, Submission, TaskCase, TaskSource
 from gpuperf.measure.checks import compare
 from gpuperf.measure.inputs import bind_make
 from gpuperf.measure.registry import load_module, load_source
 from gpuperf.measure.verify import picker
-from gpuperf.model.workload import Implementation, Point, Value, Workload
+from gpuperf.model.workload import Axis, Implementation, Point, Value, Workload
 
 
 def problem(task: TaskSource, case: TaskCase, seed: int, device: torch.device) -> Problem:
@@ -90,13 +90,27 @@ def _workload(task: TaskSource, case: TaskCase) -> tuple[Workload, Point]:
         raise UsageError(f"{task.reference} has {len(workloads)} workloads", "the judge takes one")
     workload = workloads[0]
     axes = {axis.name: axis for axis in workload.axes}
-    unknown = [name for name in case.values if name not in axes]
-    if unknown:
-        raise UsageError(f"{workload.name} has no axis {unknown[0]!r}", f"it has {', '.join(axes)}")
+    for name, value in case.values.items():
+        if name not in axes:
+            raise UnknownName(f"axis of {workload.name}", name, axes)
+        _refuse_value(axes[name], value)
     values: dict[str, Value] = {
         axis.name: "fp32" if axis.default == "auto" else axis.default for axis in workload.axes
     }
     return workload, Point({**values, **case.values})
+
+
+def _refuse_value(axis: Axis, value: Value) -> None:
+    """Raise UsageError for a *value* of `--point` that *axis* does not take."""
+    if axis.choices:
+        if value not in axis.choices and value != axis.default:
+            raise UnknownName(f"{axis.name} for --point", str(value), axis.choices)
+    elif not isinstance(value, int) or value < axis.minimum:
+        raise UsageError(
+            f"--point {axis.name}={value!s:.60}: {axis.name} must be a whole number from "
+            f"{axis.minimum} up",
+            f"for example --point {axis.name}={axis.default}",
+        )
 
 
 def _first(workload: Workload) -> tuple[Implementation, Mapping[str, Value]]:
