@@ -44,6 +44,7 @@ LIMITS = {  # the part of an operator by the resource that bounds it
     "latency": "latency-bound",
 }
 LATENCY_S = 4e-6  # a kernel that takes less is bound by latency
+FAR = 0.05  # share of the roof, under which the calls of a CPU are not bound by it
 NO_PASS = "no pass took a step"  # why a region has no time
 
 
@@ -243,7 +244,7 @@ def _row(record: Record, step_s: float, header: Header, scales: Scales, cuda: bo
         record = replace(record, times={**record.times, record.primary: samples})
     seconds = samples.median_s if samples is not None else 0.0
     placed = _placed(record, header) if seconds else None
-    part = _part(record, placed, seconds)
+    part = _part(record, placed, seconds, cuda)
     loss = largest_loss(record, header) if placed and part != "latency-bound" else None
     return OperatorRow(record, seconds, seconds / step_s, placed, part, loss, copied_s)
 
@@ -266,7 +267,7 @@ def _placed(record: Record, header: Header) -> Placement | None:
     return replace(placed, intensity=cost.intensity, attained_flop_per_s=rate)
 
 
-def _part(record: Record, placed: Placement | None, seconds: float) -> str:
+def _part(record: Record, placed: Placement | None, seconds: float, cuda: bool) -> str:
     if communicates(record):
         return "communication"
     if is_copy(record):
@@ -276,6 +277,8 @@ def _part(record: Record, placed: Placement | None, seconds: float) -> str:
         return "latency-bound"
     if placed is None or not (placed.intensity > 0 or placed.attained_byte_per_s > 0):
         return "other kernels"
+    if not cuda and placed.fraction is not None and placed.fraction < FAR:
+        return "latency-bound"
     return LIMITS.get(placed.longer, "other kernels")
 
 

@@ -52,6 +52,17 @@ def test_the_parts_sum_to_the_step() -> None:
     assert sum(share.share for share in found.operators) == pytest.approx(0.9)
 
 
+@pytest.mark.parametrize(("share", "part"), [(0.5, "compute-bound"), (0.02, "latency-bound")])
+def test_a_cpu_far_below_its_roof_is_not_bound_by_it(share: float, part: str) -> None:
+    """A GPU's kernels have launches, whose length tells; a CPU's calls have none."""
+    flops = int(989.5e12 * 30e-3 * share)
+    call = replace(operator("aten::mm", "", 30e-3, flops=flops, moved=10**6), kernels=())
+    run = run_of(region(), (call,))
+    device = replace(run.header.device, kind="cpu")
+    (found,) = profiles(replace(run, header=replace(run.header, device=device)))
+    assert found.operators[0].part == part
+
+
 def test_idle_time_is_the_plain_steps_and_split_by_what_was_waited_for() -> None:
     found = profile(region(busy_s=60e-3, waits=(Wait("item", "a.py:1", 1, 10e-3),)))
     assert found.parts["idle: waiting"] == pytest.approx(10e-3)
