@@ -211,6 +211,8 @@ def expect_fleet(
             f"the fleet is {judged.outcome}, so it is no expectation: {'; '.join(judged.reasons)}",
             "`gpuperf fleet judge` shows why",
         )
+    for reason in judged.reasons:
+        say(f"the fleet is {judged.outcome}: {reason}")
     alone = [shard for shard in collection.shards if not shard.head.peer]
     if not alone:
         raise UsageError("tests of pairs are no expectation of a device", "give shards of hosts")

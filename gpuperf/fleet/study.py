@@ -290,7 +290,7 @@ def _reasons_of_tests(known: Judgement, alone: bool) -> Iterator[tuple[Outcome, 
     limit = known.rule.slow
     blind = [t.test for t in known.tests if t.cases and t.detectable > limit]
     if alone or (blind and not hosts and not slow):
-        noisy = f"too much noise in {', '.join(blind[:MOST_NAMED])}"
+        noisy = f"too much noise, or too few processes, in {', '.join(blind[:MOST_NAMED])}"
         which = "no device has peers" if alone else noisy
         yield "inconclusive", f"{which}: a slowdown of {limit * 100:g} % could be missed"
 

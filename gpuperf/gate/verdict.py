@@ -202,7 +202,10 @@ def read_report(path: Path) -> GateReport:
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}", hint) from None
     try:
-        schema = json.loads(data).get("schema") if len(data) < 1 << 20 else SCHEMA
+        peek = json.loads(data) if len(data) < 1 << 20 else {"schema": SCHEMA}
+        if not isinstance(peek, dict):
+            raise ValueError("it holds no JSON object")
+        schema = peek.get("schema")
         report = decode(data, GateReport)
     except (ValueError, AttributeError, RecursionError) as error:
         raise UsageError(f"{path} is not a verdict: {str(error)[:200]}", hint) from None

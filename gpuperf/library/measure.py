@@ -107,10 +107,10 @@ def refuse_unknown(given: Conditions) -> None:
 
 def refuse_numbers(given: Conditions) -> None:
     """Refuse a precision or a budget that is no number above 0. Raises: UsageError."""
-    for name in ("precision", "budget_s"):
-        value = given.get(name, 1.0)
+    for name, usual in (("precision", PRECISION), ("budget_s", BUDGET_S)):
+        value = given.get(name, usual)
         if not isinstance(value, int | float) or not 0 < value < math.inf:
-            raise UsageError(f"{name}={value!r:.40} is not a number above 0", f"{name}=0.5")
+            raise UsageError(f"{name}={value!r:.40} is not a number above 0", f"{name}={usual}")
 
 
 def contract_of(facts: DeviceFacts, given: Conditions) -> tuple[Contract, Counting]:

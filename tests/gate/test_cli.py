@@ -85,6 +85,7 @@ def test_the_suite_of_the_base_counts(gated: Path) -> None:
     ("words", "code", "told"),
     [
         ((), 2, "there is nothing to compare with"),
+        (("--base-python", "python3"), 2, "hint: give --head-python"),
         (("--base", "nope"), 2, "there is no commit 'nope'"),
         (("--base", "HEAD", "--suite", "cii"), 2, "no suite 'cii'; did you mean 'ci'"),
         (("--base", "HEAD", "--head-python", "x"), 2, "exclude each other"),

@@ -39,7 +39,7 @@ def test_as_a_decorator_it_takes_conditions() -> None:
 def test_a_hint_is_in_the_traceback() -> None:
     with pytest.raises(UsageError) as caught:
         gpuperf.measure(X.sin, budget_s=0, device="cpu")
-    assert caught.value.__notes__ == ["hint: budget_s=0.5"]
+    assert caught.value.__notes__ == ["hint: budget_s=2.0"]
 
 
 @pytest.mark.parametrize(

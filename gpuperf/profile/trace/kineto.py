@@ -79,8 +79,10 @@ def read_trace(path: Path, progress: Progress | None = None) -> Timeline:
     if not reader.kept:
         first = "first " if stream.count > MOST_OTHERS else ""
         what = f"none of its {first}{stream.count:,} events is torch.profiler's"
+        if not stream.count:
+            what = "it has no whole event: it was cut, or nothing was recorded"
         raise UsageError(
-            f"{path}: {what if stream.count else 'it has no events'}",
+            f"{path}: {what}",
             "profile(activities=[CPU, CUDA], record_shapes=True), then export_chrome_trace",
         )
     try:

@@ -45,7 +45,7 @@ BAD = {
     "nsys": ('{"Type": 48, "Cuda": {"start": 1}}\n{"Type": 79}', "holds no traceEvents"),
     "legacy-list": ('[{"name": "add", "ph": "X", "ts": 1.5, "dur": 2}]', "is a bare list"),
     "no-list": ('{"traceEvents": {"a": 1}}', "is no list"),
-    "no-events": (wrap(), "it has no events"),
+    "no-events": (wrap(), "it has no whole event"),
     "tensorflow": (
         wrap('{"ph": "M", "pid": 1}', '{"ph": "X", "pid": 1, "ts": 1, "dur": 2, "name": "x"}'),
         "none of its 2 events is torch.profiler's",
