@@ -5,6 +5,7 @@ One size is drawn as a list of bars, a few sizes as groups of bars, more sizes a
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from gpuperf.roofline.scene import chart_title
 from gpuperf.roofline.series import KINDS, conditions, in_range
 from gpuperf.show.axes import Axes, dtype_of, implementation_of
 from gpuperf.show.contract import how, note
-from gpuperf.show.figure import COLOURS, INK, MARKERS, Frame, figure
+from gpuperf.show.figure import COLOURS, INK, MARKERS, Frame, decades, figure, tick_values
 from gpuperf.show.view import best_known
 from gpuperf.units import format_bytes, format_number, format_time
 
@@ -29,6 +30,8 @@ WIDEST = 96  # characters of a title
 MOST_SIZES, MOST_GROUPED = 3, 40  # groups of bars, and bars of a size: more are drawn as lines
 CROWD = 20  # number of bars from which on the speed-ups above them are written upright
 WIDE = 15.0  # longest over shortest bar, above which the scale is logarithmic
+MOST_PLACES = 10  # labels that an axis of sizes has room for
+FEW = 2.5  # decades of an axis with ticks between the powers of ten
 SHORT = 0.01  # share of the longest bar; shorter intervals are not drawn in a list
 MOST_BARS = 100  # rows of bars: a picture of more could not be shown
 # The dashes of the variants of one implementation, in points.
@@ -123,7 +126,7 @@ def _rows(timed: Sequence[Entry], axes: Axes, mains: Sequence[str]) -> tuple[str
             if i != main and count > 1
         ]
         variant += axes.others(record)
-        variant += [f"{axis}={record.case.point.get(axis, '')}" for axis in axes.named]
+        variant += [f"{axis}={record.case.point.get(axis) or '–'}" for axis in axes.named]
         variant += [dtype_of(record)] if several else []
         variant += filter(None, [contracts[record.contract]])
         rows.append(
@@ -304,14 +307,27 @@ def _draw_plot(axes: Any, rows: Sequence[_Row], metric: _Metric) -> None:
     sizes = {row.size: row.label for row in rows}
     axes.set_xscale("log" if min(sizes) > 0 else "linear")
     axes.set_yscale("log")
-    step = max(1, len(sizes) // 8)
-    axes.xaxis.set_major_locator(FixedLocator(sorted(sizes)[::step]))
+    axes.xaxis.set_major_locator(FixedLocator(_apart(sorted(sizes))))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(FuncFormatter(lambda v, _: sizes.get(v, "")))
-    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 3.0)))
+    low, high = axes.get_ylim()
+    few = decades(low, high) < FEW
+    places = FixedLocator(tick_values(low, high, (1, 2, 5))) if few else LogLocator(subs=(1.0, 3.0))
+    axes.yaxis.set_major_locator(places)
     axes.yaxis.set_minor_locator(NullLocator())
     axes.yaxis.set_major_formatter(FuncFormatter(lambda v, _: _brief(show(v))))
     axes.grid(True)
+
+
+def _apart(sizes: Sequence[float]) -> list[float]:
+    """Return those of the rising *sizes* whose labels do not touch on an axis that has them all."""
+    place = math.log if sizes[0] > 0 else float
+    least = (place(sizes[-1]) - place(sizes[0])) / MOST_PLACES
+    kept = [sizes[0]]
+    for size in sizes[1:]:
+        if place(size) - place(kept[-1]) >= least:
+            kept.append(size)
+    return kept
 
 
 def _brief(quantity: str) -> str:

@@ -450,3 +450,10 @@ def test_what_makes_no_sense_is_refused_before_anything_is_measured(
     assert (ended.code, ended.out) == (2, "")
     assert sentence in ended.err
     assert not (at.folder / "refused").exists()
+
+
+def test_labels_of_near_sizes_make_way() -> None:
+    sizes = [1.0, 4.0, 16.0, 32.0, 64.0, 128.0, 256.0, 1024.0, 4096.0]
+    assert chart._apart(sizes) == [1.0, 4.0, 16.0, 64.0, 256.0, 1024.0, 4096.0]
+    assert chart._apart([0.0, 1.0, 100.0]) == [0.0, 100.0]
+    assert chart._apart([5.0]) == [5.0]
