@@ -9,6 +9,8 @@ from typing import Annotated
 import typer
 
 from gpuperf.gate.baseline import Baseline, Shelf
+from gpuperf.gate.stored import ENOUGH
+from gpuperf.run.store import read_summary
 from gpuperf.show.render import render
 from gpuperf.show.screen import put, stdout_screen
 from gpuperf.show.table import Column, Table, fill, notes_of
@@ -43,6 +45,12 @@ def set_baseline(
     """Make a run the baseline for its device, software and contract."""
     made = Shelf(folder).set(name, run, reason)
     say(f"{made.name}: {made.run} on {made.device} under {made.stack}")
+    processes = len({record.pass_index for record in read_summary(run).records})
+    if processes < ENOUGH:
+        say(
+            f"it has {processes} of the {ENOUGH} processes whose scatter tells a small difference: "
+            f"`gpuperf run --passes {ENOUGH}`"
+        )
 
 
 @baseline.command("list")

@@ -20,7 +20,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from gpuperf.errors import UsageError
+from gpuperf.errors import CannotMeasure, UsageError
 from gpuperf.explain.kernels import KernelShare, counter_names, kernel_shares
 from gpuperf.explain.ladder import (
     CLOCK,
@@ -101,11 +101,11 @@ class LossBudget:
 def explain(record: Record, header: Header) -> LossBudget:
     """Return the loss budget of *record*.
 
-    Raises: UsageError for a record without a time, a cost or a peak, and for a CPU.
+    Raises: UsageError for a record without a time, a cost or a peak; CannotMeasure for a CPU.
     """
     identity = record.case.id
     if header.device.kind == "cpu":
-        raise UsageError("this run is from a CPU, and explain needs a GPU", "run it on a GPU")
+        raise CannotMeasure("this run is from a CPU, and explain needs a GPU", "run it on a GPU")
     samples, cost = record.samples, record.cost
     placed = place(record, header.peaks, header.ceilings)
     if placed is None or samples is None or cost is None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from gpuperf.errors import UsageError
+from gpuperf.errors import CannotMeasure, UsageError
 from gpuperf.explain.study import LossBudget, explain
 from gpuperf.model.record import Header, Record
 
@@ -33,7 +33,7 @@ def largest_loss(record: Record, header: Header) -> Loss | None:
     """
     try:
         budget = explain(_as_product(record), header)
-    except UsageError:
+    except (UsageError, CannotMeasure):
         return None
     known = budget.chain == "memory" or "active_cycles" in record.counters
     losses = _budgeted(budget) if known else _predicted(budget)

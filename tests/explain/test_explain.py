@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from synthetic import cpu_run
 
-from gpuperf.errors import UsageError
+from gpuperf.errors import CannotMeasure, UsageError
 from gpuperf.explain.advice import advise, note
 from gpuperf.explain.ladder import STEPS, TIE
 from gpuperf.explain.study import LossBudget, explain
@@ -247,7 +247,7 @@ def test_what_cannot_be_explained_is_refused(record: Record, top: Any, word: str
 
 def test_a_cpu_has_no_such_budget() -> None:
     run = cpu_run()
-    with pytest.raises(UsageError, match="from a CPU"):
+    with pytest.raises(CannotMeasure, match="from a CPU"):
         explain(run.records[0], run.header)
 
 
