@@ -231,7 +231,9 @@ def _memory(record: Record, header: Header, peaks: Peaks) -> LossBudget:
     ]
     missing = list(_missing_kernels(record))
     if best is None and peaks is header.peaks:
-        missing.append("the bandwidth of memory was not measured: run `gpuperf calibrate`")
+        why = "the bandwidth of memory was not measured"
+        own = header.command[1:2] == ("calibrate",)
+        missing.append(f"{why} before this run" if own else f"{why}: run `gpuperf calibrate`")
     if counted(record).unmodelled:
         missing.append("the compulsory bytes are unknown: the case has no model of its bytes")
     elif counted(record).measured is None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from gpuperf.model.record import Run
 from gpuperf.model.text import shorten
-from gpuperf.roofline.caption import PROFILED, profiled, roof_doubts
+from gpuperf.roofline.caption import PROFILED, fewer_bytes, profiled, roof_doubts
 from gpuperf.roofline.rows import Entry
 from gpuperf.roofline.table import sheet, shown_entries
 from gpuperf.roofline.terminal import terminal_roofline
@@ -76,6 +76,7 @@ def brief(run: Run) -> Table:
     shown, axes = shown_entries(run), Axes(run.records, run.header.main)
     doubts = _doubts(shown)
     notes = [note for note in whole.notes if note[0] in KEPT_NOTES] + [*roof_doubts(run)]
+    notes += fewer_bytes(shown)
     columns = [c for c in whole.columns if (c.head, c.unit) not in LEFT_OUT and c.head != "caveats"]
     if any(c.head == "MFU" and c.unit == "sheet %" for c in columns):
         columns = [c for c in columns if (c.head, c.unit) != ("MFU", "meas. %")]

@@ -26,6 +26,7 @@ from gpuperf.units import (
 LONGEST = 60  # characters of a kernel's name
 LONGEST_CHOICE = 200  # characters of an autotuner's choice
 MOST_KERNELS = 12  # kernels of one call that are named; further ones are counted
+FEWER = 0.9  # measured over compulsory bytes, under which a share of the roof needs a word
 MOST_ALIKE = 3  # sentences of one kind of caveat; further ones are counted
 
 _SURENESS = {"derived": "~ derived", "uncertain": "? uncertain"}
@@ -127,6 +128,7 @@ def _meanings(run: Run, entries: Sequence[Entry]) -> Iterable[Note]:
             if roof in kinds
         )
         yield "Of roof", f"least time under the {basis} roofs, with compulsory bytes, over the time"
+        yield from fewer_bytes(entries)
     meanings = (
         ("sheet", "at the data-sheet rate", any(p.mfu_data_sheet for p in placed)),
         ("@clock", "at SMs × rate × SM clock observed", any(p.mfu_clock for p in placed)),
@@ -140,6 +142,28 @@ def _meanings(run: Run, entries: Sequence[Entry]) -> Iterable[Note]:
     if empty:
         least = format_time(max(empty), 3)
         yield "Bound by", f"latency: the roofs allow less time than an empty call takes ({least})"
+
+
+def fewer_bytes(entries: Sequence[Entry]) -> Iterable[Note]:
+    """Yield a note on rows that moved fewer bytes than the roof counts, as quantized weights do."""
+    few = [
+        (excess, entry)
+        for entry in entries
+        if entry.placement is not None
+        and entry.placement.longer == "memory"
+        and entry.record.contract.cache == "cold"
+        and (excess := entry.counted.excess) is not None
+        and excess < FEWER
+        and not any(caveat.kind == "cache-resident" for caveat in entry.caveats)
+    ]
+    if few:
+        excess, entry = min(few, key=lambda pair: pair[0])
+        name = shorten(implementation_of(entry.record, False), LONGEST)
+        yield (
+            "Of roof",
+            f"counts the compulsory bytes: {name} moved {excess:.2f} times those, so by its own "
+            f"bytes it is at {excess:.2f} times its share (rows that moved fewer: {len(few)})",
+        )
 
 
 def _counted(run: Run, entries: Sequence[Entry]) -> Iterable[Note]:
