@@ -48,8 +48,8 @@ def set_baseline(
     processes = len({record.pass_index for record in read_summary(run).records})
     if processes < ENOUGH:
         say(
-            f"it has {processes} of the {ENOUGH} processes whose scatter tells a small difference: "
-            f"`gpuperf run --passes {ENOUGH}`"
+            f"this run has {processes} process{'es' * (processes != 1)}: a run of "
+            f"`gpuperf run --passes {ENOUGH}` shows how processes scatter, and smaller slowdowns"
         )
 
 

@@ -18,9 +18,10 @@ from gpuperf.errors import CannotMeasure, UsageError
 from gpuperf.files import read_regular, write_atomically
 from gpuperf.fleet.grid import Grid
 from gpuperf.fleet.rule import FleetRule, median
-from gpuperf.fleet.shard import LONGEST_S, SHORTEST_S, Fact, Head
+from gpuperf.fleet.shard import Fact, Head
 from gpuperf.model.codec import decode, to_builtins
 from gpuperf.model.contract import Contract
+from gpuperf.model.samples import LONGEST_S, SHORTEST_S
 from gpuperf.model.text import clean_json
 
 if TYPE_CHECKING:

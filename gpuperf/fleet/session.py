@@ -7,7 +7,6 @@ import shlex
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from hashlib import sha256
 from pathlib import Path
 
 from gpuperf.errors import UnknownName, UsageError
@@ -15,9 +14,8 @@ from gpuperf.files import read_regular, write_atomically
 from gpuperf.fleet.collection import EXPECTED, SUFFIX, read_collection
 from gpuperf.fleet.engines.engine import Answer, Engine, Job
 from gpuperf.fleet.shard import Broken, Expected, Shard, encode_line, parse_pieces
-from gpuperf.model.codec import encode
 from gpuperf.model.text import clean, shorten
-from gpuperf.run.suite import LARGEST_FILE, load_suite, suites
+from gpuperf.run.suite import LARGEST_FILE, hash_of_suite, load_suite, suites
 
 ENGINES = ("local", "ssh", "ray", "submitit")
 LONGEST = 300  # characters of the reason of a host
@@ -42,7 +40,7 @@ class FleetRun:
     @property
     def suite_hash(self) -> str:
         """A hash of the suite. Raises: UsageError for one that is none."""
-        return sha256(encode(load_suite(self.suite))).hexdigest()
+        return hash_of_suite(load_suite(self.suite))
 
     def words(self, host: str) -> list[str]:
         """Return the command of *host*, which writes its shard to stdout."""
@@ -135,7 +133,7 @@ def rest_of_fleet(run: FleetRun, folder: Path) -> FleetRun:
     Raises: UsageError for a folder without a fleet run, with a complete one, or with one that asked
     something else of its hosts.
     """
-    suite_hash = run.suite_hash
+    asked_now = run.asked[2:], run.suite_hash  # without the name of the suite
     collection = read_collection([folder])
     if collection.expected is None:
         raise UsageError(f"{folder} has no fleet run", "leave out --resume to begin one")
@@ -145,9 +143,10 @@ def rest_of_fleet(run: FleetRun, folder: Path) -> FleetRun:
     if not hosts:
         raise UsageError(f"{folder} has a whole shard of each host", "gpuperf fleet judge")
     then = collection.expected
-    if then.asked and (then.asked[2:], then.suite_hash) != (run.asked[2:], suite_hash):
+    if then.asked and (then.asked[2:], then.suite_hash) != asked_now:
         other = "another suite of this name" if then.asked == run.asked else "other options"
-        raise UsageError(f"the fleet run in {folder} had {other}", shlex.join(then.asked))
+        hint = shorten(clean(shlex.join(then.asked)), LONGEST)
+        raise UsageError(f"the fleet run in {folder} had {other}", f"it was begun with {hint}")
     return replace(run, fleet=then.fleet, hosts=hosts)
 
 

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from gpuperf.model.contract import Contract
+from gpuperf.model.samples import LONGEST_S, SHORTEST_S
 from gpuperf.model.text import clean_json, shorten
 
 if TYPE_CHECKING:
@@ -34,7 +35,6 @@ MOST_ROWS = 200_000  # rows of one shard
 MOST_PIECES = 50_000  # shards and other pieces of one file
 LONGEST_CASE = 500
 LONGEST_REASON = 300  # characters of what is wrong with a shard
-SHORTEST_S, LONGEST_S = 1e-12, 1e9  # limits of a plausible time of a call, in seconds
 HOST = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,251}[A-Za-z0-9])?")
 START = re.compile(rb'^\{"type":"(shard|expected|broken)"', re.MULTILINE)
 

@@ -18,11 +18,10 @@ from pathlib import Path
 import gpuperf
 from gpuperf.errors import CannotMeasure, UsageError
 from gpuperf.fleet.shard import Device, Head, Row, encode_shard, is_host
-from gpuperf.model.codec import encode
 from gpuperf.model.record import Record, Run
 from gpuperf.model.text import clean, shorten
 from gpuperf.run.store import read_run
-from gpuperf.run.suite import LARGEST_FILE, Suite, load_suite, parse_suite
+from gpuperf.run.suite import LARGEST_FILE, Suite, hash_of_suite, load_suite, parse_suite
 from gpuperf.verb.measuring import Outcome, Request, exit_code, measure_again, measure_suite
 from gpuperf.verb.options import Options, make_supervisor
 
@@ -96,7 +95,7 @@ def measure_unit(unit: Unit) -> tuple[str, bytes, list[Outcome]]:
         hostname=clean(platform.node())[:253],
         machine=machine_mark(),
         suite=unit.suite.name,
-        suite_hash=sha256(encode(unit.suite)).hexdigest(),
+        suite_hash=hash_of_suite(unit.suite),
         contract=first.contract,
         devices=tuple(
             Device(place, run.header.fingerprint.hard, run.header.fingerprint.soft)

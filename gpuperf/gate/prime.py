@@ -180,8 +180,8 @@ def prime(
     own_modules = 0
     try:
         plan.project.refuse_unmatched(primed.named)
-        for name in plan.slower.keys() - {LONGEST, *primed.named}:
-            raise UnknownName("case", name, primed.named)
+        if unknown := plan.slower.keys() - {LONGEST, *primed.named}:
+            raise UnknownName("case", min(unknown), primed.named)
         plan.rule.refuse_unreachable(len(primed.named))
         _refuse_two_devices(primed.opened)
         supervisors["head"].renew()  # its context would be another process on the device

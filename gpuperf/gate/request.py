@@ -38,12 +38,11 @@ class Sources:
             raise UsageError("commits and interpreters exclude each other", hint)
         if self.base:
             return resolve(self.base, self.head, self.dirty)
-        if self.base_python or self.head_python:
-            lacking = "--head-python" if self.base_python else "--base-python"
-            if not (self.base_python and self.head_python):
-                raise UsageError("an interpreter has nothing to compare with", f"give {lacking}")
-        else:
+        if not (self.base_python or self.head_python):
             raise UsageError("there is nothing to compare with", "name a commit: --base main")
+        if not (self.base_python and self.head_python):
+            lacking = "--head-python" if self.base_python else "--base-python"
+            raise UsageError("an interpreter has nothing to compare with", f"give {lacking}")
         if self.setup or self.dirty or self.head != ".":
             raise UsageError("--setup, --dirty and --head need commits", "add --base main")
         return None

@@ -26,6 +26,7 @@ from typing import Any, Literal
 
 from gpuperf.errors import UsageError
 from gpuperf.gate.significance import each_greater, greater, interval, permuted
+from gpuperf.model.samples import LONGEST_S, SHORTEST_S
 
 LOOKS = 4  # parts of the confirming stage, after each of which a case may be done
 DECISIVE = 8  # pairs, from which on a look may find a case slower
@@ -33,7 +34,6 @@ LOOK_LEVEL = 0.02  # share of the level that such a look has; the last one has w
 # Shares of `equivalence`: of the screen for a case that looks slower, of each look, of all pairs.
 SCREENED, CLEARED, CONFIRMED = 1 / 2, 1 / 12, 1 / 4
 MOVED = 0.01  # change of a sentinel that contaminates a gate, whatever the margin of the cases
-SHORTEST_S, LONGEST_S = 1e-12, 1e9  # limits of a plausible time of a call, in seconds
 Verdict = Literal["REGRESSED", "IMPROVED", "UNCHANGED", "INCONCLUSIVE", "NOT_COMPARABLE"]
 NO_TIMES = "times are missing, or are not positive numbers"
 

@@ -207,7 +207,7 @@ def read_report(path: Path) -> GateReport:
             raise ValueError("it holds no JSON object")
         schema = peek.get("schema")
         report = decode(data, GateReport)
-    except (ValueError, AttributeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"{path} is not a verdict: {str(error)[:200]}", hint) from None
     if schema != SCHEMA or report.schema != SCHEMA:
         raise UsageError(f"{path} has schema {str(schema)[:20]}", f"this gpuperf reads {SCHEMA}")

@@ -256,7 +256,8 @@ def _common(series: Series, missing: int) -> str:
 
 
 def _summary(series: Series) -> str:
-    """Return `1 significant change in 120 runs: +3.1 % (+2.8 … +3.4), slower from …, run …`."""
+    """Return `1 significant change in 120 runs: +3.1 % (+2.8 … +3.4), slower from …, run …`,
+    or that there are too few runs to search for changes."""
     count = len(series.change_points)
     runs = len({point.run for point, _ in series.points})
     taken = f"{runs} run{'' if runs == 1 else 's'}"

@@ -20,9 +20,8 @@ from typing import Any
 from gpuperf.model.changepoints import LEAST, SIDE, ChangePoint
 from gpuperf.model.codec import to_builtins
 from gpuperf.model.record import Record, Run
+from gpuperf.model.samples import LONGEST_S, SHORTEST_S
 from gpuperf.model.workload import Case
-
-SHORTEST_S, LONGEST_S = 1e-12, 1e9  # seconds: times beyond these are left out
 
 Facts = tuple[tuple[str, str], ...]
 Quartiles = tuple[float, float, float]

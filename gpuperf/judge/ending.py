@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from gpuperf.errors import CannotMeasure, GpuperfError, UsageError, WorkloadError
+from gpuperf.errors import CannotMeasure, WorkloadError
 from gpuperf.files import read_regular
 from gpuperf.judge.evidence import CaseEvidence, Failure, Hardware
 from gpuperf.judge.seat import Ended
@@ -39,10 +39,10 @@ def failed(evidence: CaseEvidence, ended: Ended, error: Failure) -> CaseEvidence
     return replace(evidence, failure=known.get(ended.failure, error), reason=str(ended))
 
 
-def fault_of_task(ended: Ended) -> GpuperfError:
-    """Return the error that ends a judgement for the sake of its task, or of the user's options."""
+def fault_of_task(ended: Ended) -> CannotMeasure:
+    """Return the error that says why a task, or an option of the user, permits no judgement."""
     if ended.failure == "usage":
-        return UsageError(str(ended), ended.hint)
+        return WorkloadError(str(ended), ended.hint)
     hint = ended.hint or "run the reference by itself, or give --debug to see what it prints"
     kind: Any = WorkloadError if ended.failure == "load" else CannotMeasure
     fault: CannotMeasure = kind(f"the reference cannot be judged by: {ended}", hint)

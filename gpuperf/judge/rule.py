@@ -147,8 +147,11 @@ def _clock(evidence: CaseEvidence) -> Fact:
 
 
 def _floor(unclaimed: Sequence[float], count: int) -> float | None:
-    """Return the seconds outside calls over which *count* honest windows are not all by chance,
-    at least the median of the reference's *unclaimed* ones; None if there are too few windows."""
+    """Return how many seconds of an honest window may be outside its calls; None if unknown.
+
+    All of *count* honest windows exceed this bound with the probability `BY_CHANCE` at most, given
+    the *unclaimed* seconds of the reference's windows, of which it is at least the median.
+    """
     known = sorted(unclaimed, reverse=True)
     everything = math.comb(len(known) + count, count)
     rank = sum(math.comb(count + k, count) <= BY_CHANCE * everything for k in range(len(known)))

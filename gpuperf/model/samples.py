@@ -28,6 +28,7 @@ SMALLER_MODE = 0.05  # least share of the samples in a mode; fewer are outliers
 ENOUGH = 15  # gaps between samples from which on the quartiles give the spread
 MOST_BLOCKS = 100  # blocks whose means give the interval of the mean of many times
 SAME_TICK = 8  # rounding to nanoseconds separates times of one tick by less than 1/8 of it
+SHORTEST_S, LONGEST_S = 1e-12, 1e9  # limits of a plausible time of a call, in seconds
 TICK_ERROR = 0.1  # error of a median between two ticks, as a share of the tick
 
 

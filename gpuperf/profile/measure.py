@@ -209,7 +209,7 @@ def say_pass(result: PassResult, budget_s: float, asked: int = 0) -> None:
     plural = "" if result.steps == 1 and not fewer else "s"
     say(f"{result.region}: {result.name}, {result.steps}{fewer} step{plural}{each}")
     if fewer:
-        say("it took fewer, as its part of --budget was spent or the program ended")
+        say("the plain pass ended early: its part of --budget was spent, or the program ended")
 
 
 def check_counted(run: Run, counters: str) -> None:

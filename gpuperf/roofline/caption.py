@@ -161,8 +161,8 @@ def fewer_bytes(entries: Sequence[Entry]) -> Iterable[Note]:
         name = shorten(implementation_of(entry.record, False), LONGEST)
         yield (
             "Of roof",
-            f"counts the compulsory bytes: {name} moved {excess:.2f} times those, so by its own "
-            f"bytes it is at {excess:.2f} times its share (rows that moved fewer: {len(few)})",
+            f"counts the compulsory bytes; {name} moved {excess:.2f} times those, so its share of "
+            f"the bandwidth is {excess:.2f} times this one (rows that moved fewer: {len(few)})",
         )
 
 

@@ -23,6 +23,7 @@ from gpuperf.model.codec import decode
 from gpuperf.model.contract import Contract
 from gpuperf.model.older import upgrade_header, upgrade_record
 from gpuperf.model.record import SCHEMA, Header, Record, Run
+from gpuperf.model.samples import LONGEST_S, SHORTEST_S
 from gpuperf.model.summary import RecordSummary, RunSummary, summarize
 from gpuperf.model.text import clean_json
 from gpuperf.model.workload import Case
@@ -52,7 +53,6 @@ K = TypeVar("K", bound=_AnyRecord)
 R = TypeVar("R", Run, RunSummary)
 
 NAMES = (".jsonl", ".jsonl.gz")  # how the name of a run file ends
-SHORTEST_S, LONGEST_S = 1e-15, 1e9  # of the times of a call that are read
 CHECKED = 9  # the first schema whose records were checked by physics before they were written
 LONGEST_LINE = 64 << 20  # bytes; a header of 10,000 cases has 3 MB
 MOST_EXPANDED = 256 << 20  # bytes of text in a compressed file

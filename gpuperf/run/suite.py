@@ -11,11 +11,13 @@ from __future__ import annotations
 import importlib.resources
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, get_args
 
 from gpuperf.errors import UnknownName, UsageError
 from gpuperf.files import read_regular
+from gpuperf.model.codec import encode
 from gpuperf.model.contract import Counting, DeviceFacts
 from gpuperf.model.protocol import Described
 from gpuperf.model.timers import timer_names
@@ -78,6 +80,11 @@ def load_suite(name: str) -> Suite:
         message = f"the suite {name!r} cannot be read: {error}"
         raise UsageError(message, "save it as UTF-8") from None
     return parse_suite(text, path.stem)
+
+
+def hash_of_suite(suite: Suite) -> str:
+    """Return a hash that two suites share if they ask for the same cases under one name."""
+    return sha256(encode(suite)).hexdigest()
 
 
 def parse_suite(text: str, name: str) -> Suite:

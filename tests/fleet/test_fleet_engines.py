@@ -126,7 +126,7 @@ def test_a_fleet_run_is_resumed_with_what_it_asked(at: CommandLine) -> None:
         refused = at.within(*resume, *other)
         assert refused.code == 2
         assert "the fleet run in shards had other options" in refused.err
-        assert f"hint: {words}" in refused.err
+        assert f"hint: it was begun with {words}" in refused.err
     same = (*resume, "--suite", "my suite.toml", "--processes", "2")
     (at.folder / "my suite.toml").write_text('schema = 1\n[[case]]\nop = "matmul"\n')
     assert "had another suite of this name" in at.within(*same).err

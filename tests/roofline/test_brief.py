@@ -132,7 +132,7 @@ def test_many_cases_skipped_for_one_reason_are_a_note() -> None:
 
 def test_a_share_of_the_roof_by_more_bytes_than_were_moved_is_explained() -> None:
     """Quantized weights are half of the bf16 weights that the roof of a block counts."""
-    for name, told in (("h200-compare-block-decode", True), ("h200-compare-block-prefill", False)):
+    for name, noted in (("h200-compare-block-decode", True), ("h200-compare-block-prefill", False)):
         text = " ".join(render_brief(read_run(run_file(name)), Screen(100)).split())
-        said = "ours moved 0.51 times those, so by its own bytes it is at 0.51 times its share"
-        assert (said in text) is told
+        note = "ours moved 0.51 times those, so its share of the bandwidth is 0.51 times this one"
+        assert (note in text) is noted
