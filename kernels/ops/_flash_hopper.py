@@ -35,7 +35,7 @@ from typing import NamedTuple
 
 import torch
 from gpuperf.kernels._flash import Mask, _plain
-from gpuperf.kernels._flash_hopper_ranges import clear_blocks, hide, key_blocks
+from gpuperf.kernels._flash_hopper_ranges import clear_blocks, clear_keys, hide, key_blocks
 from gpuperf.kernels._flash_hopper_schedule import Work, schedule, table_of, work_of
 from gpuperf.kernels._gluon import (
     barriers,
@@ -159,7 +159,7 @@ def begin_tile(
     and the steps and turns so far."""
     _q_tiles, k_tiles, v_tiles, _o_tiles = buffers
     _q_full, _q_empty, k_full, k_empty, _v_full, _v_empty, _turns = bars
-    _i, _begins, _ends, _offset, _nk, factor, slope = rows
+    _i, _begins, _ends, _keys, _offset, _nk, factor, slope = rows
     STAGES: gl.constexpr = k_tiles.shape[0]
     D: gl.constexpr = v_tiles.shape[2]
     ROWS: gl.constexpr = gl.SliceLayout(1, sums_layout(k_tiles.shape[1]))
@@ -186,7 +186,7 @@ def attend_blocks(
     block before by its values."""
     q_tiles, k_tiles, v_tiles, _o_tiles = buffers
     _q_full, _q_empty, k_full, k_empty, v_full, v_empty, turns = bars
-    _i, _begins, _ends, _offset, _nk, factor, slope = rows
+    _i, _begins, _ends, _keys, _offset, _nk, factor, slope = rows
     MEMBERS: gl.constexpr = q_tiles.shape[0]
     STAGES: gl.constexpr = k_tiles.shape[0]
     BN: gl.constexpr = k_tiles.shape[1]
@@ -268,14 +268,14 @@ def attend(
         tile = gl.load(tiles_at + (number + 2) * gl.num_programs(0))
         first = block * BM + MEMBER * 64
         i = first + gl.arange(0, 64, gl.SliceLayout(1, sums_layout(BN)))
-        begins = i
-        ends = i
+        begins, ends = i, i
         if MASK == "band":
             begins = gl.load(key_begins + i, i < nq, 0)
             ends = gl.load(key_ends + i, i < nq, 0)
-        rows = (i, begins, ends, offset, nk, factor, slope)
+        keys = clear_keys(first, grid, MASK)
+        rows = (i, begins, ends, keys, offset, nk, factor, slope)
         begin, end = key_blocks(block, grid, MASK, BM, BN)
-        low, clear = clear_blocks(first, (begin, end), grid, MASK, BN)
+        low, clear = clear_blocks(keys, (begin, end), BN)
         mbarrier.wait(q_full.index(MEMBER), phase)
         state = begin_tile(step, turn, (end - 1) * BN, q_tile, buffers, bars, rows, MASK, CAPPED)
         state = attend_blocks(

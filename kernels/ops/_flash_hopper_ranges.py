@@ -41,30 +41,51 @@ def key_blocks(block, grid, MASK: gl.constexpr, BM: gl.constexpr, BN: gl.constex
 
 
 @gluon_jit
-def clear_blocks(first, blocks, grid, MASK: gl.constexpr, BN: gl.constexpr):
-    """Return the first block of keys of *blocks* that needs no mask for the 64 queries from
-    *first*, and the one after the last: at most the last of *blocks*, whose scores come first."""
+def clear_keys(first, grid, MASK: gl.constexpr):
+    """Return the first key that all of the 64 queries from *first* see, and the one after the
+    last."""
     _blocks, _heads, _group, offset, nq, nk, key_begins, key_ends = grid
-    begin, end = blocks
-    low = begin
-    clear = nk // BN
+    low = nk * 0
+    clear = nk
     if MASK == "causal":
-        clear = gl.minimum(clear, gl.maximum(0, first + offset + 1) // BN)
+        clear = gl.minimum(nk, gl.maximum(0, first + offset + 1))
     if MASK == "band":
-        clear = gl.load(key_ends + gl.minimum(first, nq - 1)) // BN
-        low = gl.cdiv(gl.load(key_begins + gl.minimum(first + 63, nq - 1)), BN)
-    clear = gl.maximum(begin, gl.minimum(clear, end - 1))
-    return gl.minimum(gl.maximum(low, begin), clear), clear
+        clear = gl.load(key_ends + gl.minimum(first, nq - 1))
+        low = gl.load(key_begins + gl.minimum(first + 63, nq - 1))
+    return low, clear
+
+
+@gluon_jit
+def clear_blocks(keys, blocks, BN: gl.constexpr):
+    """Return the first block of keys of *blocks* that needs no mask, and the one after the last, of
+    the clear *keys*: at most the last of *blocks*, whose scores come first."""
+    low, clear = keys
+    begin, end = blocks
+    clear = gl.maximum(begin, gl.minimum(clear // BN, end - 1))
+    return gl.minimum(gl.maximum(gl.cdiv(low, BN), begin), clear), clear
+
+
+@gluon_jit
+def kept(x):
+    """Return *x*, in a way that lets no compiler compute what follows before a branch to it."""
+    return gl.inline_asm_elementwise(
+        "mov.b32 $0, $1;", "=r,r", [x], dtype=gl.int32, is_pure=False, pack=1
+    )
 
 
 @gluon_jit
 def hide(scores, start, rows, MASK: gl.constexpr):
     """Set the scores of hidden pairs to -inf."""
-    i, begins, ends, offset, nk, _factor, _slope = rows
-    j = start + gl.arange(0, scores.shape[1], gl.SliceLayout(0, scores.type.layout))
-    if MASK == "band":
-        seen = (j[None, :] >= begins[:, None]) & (j[None, :] < ends[:, None])
-        return gl.where(seen, scores, float("-inf"))
+    i, begins, ends, keys, offset, nk, _factor, _slope = rows
+    BN: gl.constexpr = scores.shape[1]
+    j = start + gl.arange(0, BN, gl.SliceLayout(0, scores.type.layout))
+    if MASK == "band":  # few blocks need both comparisons, which take as long as the softmax
+        low, clear = keys
+        if start + BN > clear:
+            scores = gl.where(j[None, :] < kept(ends)[:, None], scores, float("-inf"))
+        if start < low:
+            scores = gl.where(j[None, :] >= kept(begins)[:, None], scores, float("-inf"))
+        return scores
     last = gl.minimum(i + offset, nk - 1) if MASK == "causal" else gl.maximum(i * 0 + nk - 1, 0)
     return gl.where(j[None, :] <= last[:, None], scores, float("-inf"))
 

@@ -10,9 +10,11 @@ from gpuperf.kernels._flash import Spans
 from gpuperf.kernels._flash_hopper import Plan, plan_of
 from gpuperf.kernels._flash_hopper_ranges import tile_at
 from gpuperf.kernels._flash_hopper_schedule import (
+    HIDING,
     OUTSET,
     Work,
     heads_together,
+    hiding_of,
     in_order,
     keys_of,
     schedule,
@@ -74,9 +76,25 @@ def test_a_window_is_divided_by_what_each_block_reads() -> None:
     work = Work(8192, 8192, 64, "band", 0, spans_of(8192, 8192, 2000))
     assert [keys_of(block, work, 128, 128) for block in (0, 1, 14, 16, 40)] == [1, 2, 15, 17, 17]
     programs, time = schedule(work, 128, 128, PROCESSORS)
-    times = [sum(keys_of(t % 64, work, 128, 128) + OUTSET for t in tiles) for tiles in programs]
-    assert max(times) == time
+    hiding = [HIDING * hiding_of(block, work, 128, 128) for block in range(64)]
+    each = [keys_of(block, work, 128, 128) + hiding[block] + OUTSET for block in range(64)]
+    times = [sum(each[tile % 64] for tile in tiles) for tiles in programs]
+    assert max(times) == pytest.approx(time)
     assert max(times) < 1.02 * sum(times) / PROCESSORS
+
+
+def test_blocks_with_hidden_pairs_are_those_that_some_query_does_not_see_whole() -> None:
+    starts = (0, 100, 450, 1000)  # of documents
+    ends = [next(end for end in starts if end > i) for i in range(1000)]
+    begins = [max(start for start in starts if start <= i) for i in range(1000)]
+    work = Work(1000, 1000, 4, "band", 0, Spans(tuple(begins), tuple(ends)))
+    for block in range(8):
+        queries = range(block * 128, min((block + 1) * 128, 1000))
+        hidden = 0
+        for start in range(begins[queries[0]] // 64 * 64, ends[queries[-1]], 64):
+            hidden += any(begins[i] > start or ends[i] < start + 64 for i in queries)
+        assert hiding_of(block, work, 128, 64) == hidden
+    assert hiding_of(0, work._replace(spans=None), 128, 64) == 0
 
 
 def test_few_tiles_are_divided_between_as_many_heads_as_are_needed() -> None:
