@@ -196,7 +196,8 @@ struct Blocks {
 
 #if ITEM == 1
 constexpr bool HALVES = COLUMNS > WIDTH;  // a block has two products, of which the second has the rest of the columns
-constexpr int PASS = HALVES ? 1 : 2, EACH = WIDTH / 2;
+constexpr int EACH = WIDTH / 2, LATER = HALVES ? EACH : 0, REST = SUMS - LATER;
+constexpr int PASS = COLUMNS > (MEMBERS == 3 ? 120 : 176) ? 1 : 2;  // blocks, for which registers suffice
 
 // End a product, when LEFT ones after it are left, and add it.
 template <int LEFT, int COUNT>
@@ -216,19 +217,18 @@ __device__ static void add_blocks(Blocks& blocks, float* sums, float* some) {
         fence();
         blocks.start<false>(some + (HALVES ? 0 : b % 2 * EACH), false);
         commit();
+        if (b > 0) {
+            add<1, REST>(sums + LATER, some + (HALVES ? EACH : (b - 1) % 2 * EACH));
+            blocks.free(before);
+        }
         if (HALVES) {
+            fence();
             blocks.start<true>(some + EACH, false);
             commit();
             add<1, EACH>(sums, some);
-        } else if (b > 0) {
-            add<1, EACH>(sums, some + (b - 1) % 2 * EACH);
-            blocks.free(before);
         }
     }
-    if (HALVES)
-        add<0, SUMS - EACH>(sums + EACH, some + EACH);
-    else
-        add<0, EACH>(sums, some + (COUNT - 1) % 2 * EACH);
+    add<0, REST>(sums + LATER, some + (HALVES ? EACH : (COUNT - 1) % 2 * EACH));
     blocks.free(blocks.last);
 }
 #endif
