@@ -17,7 +17,7 @@ from gpuperf.run.supervisor import Supervisor
 
 SUITES = {
     "attention_masks": "h200-attention-masks",
-    "norm_gradients": "h200-rows-long-norms",
+    "long_rows": "h200-rows-long-cuda",
     "random_products": "h200-random-products",
 }
 

@@ -49,6 +49,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) CLUSTERED normaliz
                 pieces[piece] = rounded(value);
                 widen(value, pieces[piece]);
             }
+            part.refill(piece);
 #pragma unroll
             for (int i = 0; i < WIDE; ++i) sum += value[i];
         }
@@ -98,8 +99,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) CLUSTERED normaliz
     sums.finish(taken);
 }
 
+__device__ static void store_wide(float* to, const float (&values)[WIDE]) {
+#pragma unroll
+    for (int i = 0; i < WIDE; i += 4)
+        *reinterpret_cast<float4*>(to + i) = {values[i], values[i + 1], values[i + 2], values[i + 3]};
+}
+
 // With u = (x - mean) scale and g = dy weight: dx = (g - u mean(g u) - mean g) scale, and each cluster's sums
-// (1 + CENTRED, clusters, n) of dy u for dweight and of dy for dbias.
+// (1 + CENTRED, clusters, n) of dy u for dweight and of dy for dbias. With u in terms of x, dx is g scale + a x + b
+// for an a and a b of the row.
 extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) CLUSTERED normalize_backward(
     const u16* x, const u16* weight, const u16* dy, const u16* dtotal, const float* means, const float* scales,
     u16* dx, float* results, u32 m, u32 n, u64 stride) {
@@ -113,7 +121,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) CLUSTERED normaliz
     float next_mean = 0, next_scale = 0;
     if (cluster() < m) next_scale = scales[cluster()], next_mean = CENTRED ? means[cluster()] : 0;
     for (part.begin(); part.row() < m; part.step(part.rows[DEPTH] + clusters())) {
-        const float mean = next_mean, scale = next_scale;
+        const float mean = next_mean, scale = next_scale, below = -mean * scale;
         const u32 next = min(part.rows[1], m - 1);
         next_scale = scales[next], next_mean = CENTRED ? means[next] : 0;
         part.await();
@@ -123,7 +131,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) CLUSTERED normaliz
             part.read(unit, 0, piece), part.read(grad, 1, piece), part.read_vector(w, 0, piece);
 #pragma unroll
             for (int i = 0; i < WIDE; ++i) {
-                unit[i] = (unit[i] - mean) * scale;
+                unit[i] = unit[i] * scale + below;
                 dweight[piece][i] += grad[i] * unit[i];
                 if (CENTRED) dbias[piece][i] += grad[i];
                 w[i] *= grad[i];
@@ -136,17 +144,18 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) CLUSTERED normaliz
 #pragma unroll
         for (int i = 0; i < EACH; ++i)
             if (sums.has(i)) along += sums.get(i).a, sum += sums.get(i).b;
-        along = warp_sum(along) / n;
-        if (CENTRED) sum = warp_sum(sum) / n;
+        along = -warp_sum(along) / n * scale * scale;
+        sum = CENTRED ? -warp_sum(sum) / n * scale - mean * along : 0;
 #pragma unroll
         for (int piece = 0; piece < PIECES; ++piece) {
             float more[WIDE] = {};
             part.read(unit, 0, piece), part.read(grad, 1, piece), part.read_vector(w, 0, piece);
             if (ADDED) part.read(more, 1 + ADDED, piece);
+            part.refill(piece);
 #pragma unroll
             for (int i = 0; i < WIDE; ++i) {
-                unit[i] = (unit[i] - mean) * scale;
-                more[i] += (grad[i] * w[i] - unit[i] * along - (CENTRED ? sum : 0)) * scale;
+                unit[i] = unit[i] * along + (ADDED ? sum + more[i] : sum);
+                more[i] = grad[i] * w[i] * scale + unit[i];
             }
             part.write(dx, piece, more);
         }
@@ -154,11 +163,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) CLUSTERED normaliz
     }
 #pragma unroll
     for (int piece = 0; piece < PIECES; ++piece)
-        if (part.has(piece))
-#pragma unroll
-            for (int i = 0; i < WIDE; ++i) {
-                float* to = results + (u64)cluster() * n + part.at(piece) + i;
-                to[0] = dweight[piece][i];
-                if (CENTRED) to[(u64)clusters() * n] = dbias[piece][i];
-            }
+        if (part.has(piece)) {
+            float* to = results + (u64)cluster() * n + part.at(piece);
+            store_wide(to, dweight[piece]);
+            if (CENTRED) store_wide(to + (u64)clusters() * n, dbias[piece]);
+        }
 }

@@ -109,14 +109,14 @@ struct Part {
                      "r"(there ? BYTES : 0)
                      : "memory");
     }
-    // Starts to copy the part of *row* to a stage.
-    __device__ void copy(u32 to, u32 row) const {
+    // Starts to copy a piece of *row* to a stage.
+    __device__ void copy(u32 to, u32 row, int piece) const {
 #pragma unroll
-        for (int i = 0; i < INPUTS * PIECES; ++i) {
-            const int piece = i % PIECES;
-            const u16* from = inputs[i / PIECES] + (u64)row * strides[i / PIECES] + at(piece);
-            fetch(to * (INPUTS * PIECES) + i, from, row < m && has(piece));
-        }
+        for (int i = 0; i < INPUTS; ++i)
+            fetch((to * INPUTS + i) * PIECES + piece, inputs[i] + (u64)row * strides[i] + at(piece),
+                  row < m && has(piece));
+    }
+    __device__ static void end_row() {
         asm volatile("cp.async.commit_group;" ::: "memory");
     }
     // Starts to copy a *vector*, which comes with the first row.
@@ -129,7 +129,11 @@ struct Part {
 #pragma unroll
         for (int i = 0; i <= DEPTH; ++i) rows[i] = cluster() + i * clusters();
 #pragma unroll
-        for (int i = 0; i < DEPTH; ++i) copy(i, rows[i]);
+        for (int i = 0; i < DEPTH; ++i) {
+#pragma unroll
+            for (int piece = 0; piece < PIECES; ++piece) copy(i, rows[i], piece);
+            end_row();
+        }
         meet();  // no block stores to another that has not begun
     }
     __device__ u32 row() const { return rows[0]; }
@@ -160,9 +164,11 @@ struct Part {
         asm volatile("cp.async.wait_group %0;" ::"n"(DEPTH - 1) : "memory");
     }
 
-    // Copies a later row in the place of this one, which is read no more.
+    // Starts to copy a piece of a later row in the place of that of this one, which is read no more.
+    __device__ void refill(int piece) const { copy(stage, rows[DEPTH], piece); }
+    // Goes on to the next stage, when all pieces of this one have been refilled.
     __device__ void advance() {
-        copy(stage, rows[DEPTH]);
+        end_row();
         stage = stage + 1 < DEPTH ? stage + 1 : 0;
     }
 

@@ -16,6 +16,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) CLUSTERED softmax(
             for (int i = 0; i < WIDE; ++i)
                 if (part.has(piece)) most = fmaxf(most, power[piece][i]);
         }
+        // Between these reads, copies made rows of 64 Ki 4 % slower on an H200.
+#pragma unroll
+        for (int piece = 0; piece < PIECES; ++piece) part.refill(piece);
         part.advance();
         most = warp_max(most);
 #pragma unroll
@@ -73,6 +76,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) CLUSTERED softmax_
 #pragma unroll
         for (int piece = 0; piece < PIECES; ++piece) {
             part.read(share, 0, piece), part.read(grad, 1, piece);
+            part.refill(piece);
 #pragma unroll
             for (int i = 0; i < WIDE; ++i) grad[i] = share[i] * (grad[i] - mean);
             part.write(dx, piece, grad);

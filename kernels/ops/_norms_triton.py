@@ -29,7 +29,9 @@ PER_ELEMENT, OTHER = (
     5,
     32,
 )  # registers that a thread needs for each element, and for anything besides
-SUMMED, COLUMNS = 64, 32  # rows and columns of the programs' sums that are added at a time
+# Rows and columns of the programs' sums that a program adds at a time, and its warps: for the most
+# columns first, from trials on an H200.
+SUMS = {32768: (32, 64, 1), 8192: (64, 32, 4), 0: (32, 16, 8)}
 SPLIT = 2048  # columns of a program that does not hold whole rows
 STREAMED = 8192  # elements of a row that the kernel of the means loads at a time
 BACKWARD_KEYS = ("rows", "warps", "stages", "per_sm", "again", "held", "split")
@@ -284,8 +286,9 @@ def means_call(inputs: Inputs, result: ForwardResult, means: torch.Tensor) -> Ca
 def sums_call(sums: torch.Tensor, totals: torch.Tensor) -> Call:
     """Return the call that adds *sums* (k, count, n) of programs to *totals* (k, n)."""
     k, count, n = sums.shape
-    grid = (triton.cdiv(n, COLUMNS), k)
-    return lambda: norm_sums_kernel[grid](sums, totals, count, n, COUNT=SUMMED, BLOCK=COLUMNS)
+    rows, columns, warps = next(shape for least, shape in SUMS.items() if n >= least)
+    grid, constants = (triton.cdiv(n, columns), k), {"COUNT": rows, "BLOCK": columns}
+    return lambda: norm_sums_kernel[grid](sums, totals, count, n, **constants, num_warps=warps)
 
 
 def backward_call(inputs: Inputs, result: ForwardResult, tiling: Tiling) -> Call:

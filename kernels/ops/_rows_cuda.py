@@ -14,7 +14,7 @@ from gpuperf.kernels._norms_triton import EPS, ForwardResult, sums_call
 
 from gpuperf import Point
 from gpuperf.errors import CannotMeasure
-from gpuperf.nvrtc import F32, POINTER, U32, U64, Kernel, kernel_in, read_source
+from gpuperf.nvrtc import F32, POINTER, U32, U64, Kernel, compile_together, kernel_in, read_source
 
 Inputs = Mapping[str, torch.Tensor]
 Shape = Mapping[str, int]
@@ -31,19 +31,15 @@ SUMS = 2 * 8  # bytes for a warp of its cluster
 # Threads of a block, pieces of a row that a thread holds, rows on their way, and blocks on an SM.
 KEYS = ("threads", "pieces", "depth", "per_sm")
 FORWARD = (
-    *(
-        (128, 8, 1, 3),
-        (128, 8, 1, 4),
-        (256, 4, 1, 3),
-        (256, 4, 1, 4),
-        (256, 8, 1, 2),
-        (512, 4, 1, 2),
-    ),
-    *((512, 8, 1, 1), (1024, 2, 1, 1)),
+    *((128, 8, 1, 3), (128, 8, 1, 4), (256, 4, 1, 3), (256, 4, 1, 4), (256, 8, 1, 2)),
+    *((512, 4, 1, 2), (512, 8, 1, 1), (256, 8, 1, 1)),
 )
-BACKWARD = ((256, 4, 1, 4), (512, 4, 1, 2), (512, 2, 2, 2), (512, 4, 3, 1), (256, 2, 2, 4))
+BACKWARD = ((256, 4, 1, 4), (512, 4, 1, 2), (512, 2, 2, 2), (512, 8, 1, 1), (256, 2, 2, 4))
 # Backward of a norm: a cluster adds the rows of dweight and dbias.
-SUMMED = ((128, 8, 2, 2), (256, 4, 2, 2), (256, 4, 1, 2), (128, 4, 2, 4), (512, 4, 2, 1))
+SUMMED = (
+    *((128, 8, 2, 2), (256, 4, 2, 2), (256, 8, 2, 1), (128, 4, 3, 2)),
+    *((256, 4, 3, 1), (512, 4, 1, 1), (256, 4, 1, 2)),
+)
 MOST_HELD = ((FORWARD, 2, 2), (BACKWARD, 2, 0), (SUMMED, 3, 1))  # tensors, and vectors that stay
 
 
@@ -90,6 +86,21 @@ def source_of(source: str, n: int, shape: Shape, **constants: bool) -> str:
     return lines + read_source("rows.cu") + read_source(source)
 
 
+def compile_shapes(
+    source: str, x: torch.Tensor, constants: Mapping[str, bool], tried: Sequence[Shape]
+) -> None:
+    """Compile the file *source* for rows of x in clusters of each of the shapes *tried*."""
+    n, bf16 = x.shape[1], x.dtype == torch.bfloat16
+    texts = [source_of(source, n, shape, bf16=bf16, **constants) for shape in tried]
+    compile_together(texts, arch_of(x.device))
+
+
+def arch_of(device: torch.device) -> str:
+    """Return the architecture of *device* for NVRTC."""
+    major, minor = torch.cuda.get_device_capability(device)
+    return f"sm_{major}{minor}"
+
+
 class Rows:
     """The kernel *name* of the file *source* for tensors like *x* (m, n).
 
@@ -111,8 +122,7 @@ class Rows:
         part, self.threads = part_of(shape), shape["threads"]
         blocks = -(-self.n // part)
         text = source_of(source, self.n, shape, bf16=x.dtype == torch.bfloat16, **constants)
-        major, minor = torch.cuda.get_device_capability(x.device)
-        self.kernel: Kernel = kernel_in(text, f"sm_{major}{minor}", name)
+        self.kernel: Kernel = kernel_in(text, arch_of(x.device), name)
         inputs, vectors = held
         self.shared = (shape["depth"] * inputs + vectors) * part * x.element_size()
         self.kernel.allow_shared(self.shared)
@@ -156,14 +166,19 @@ def softmax_backward_call(
     return call
 
 
+def norm_constants(inputs: Inputs, added: str, kept: bool = True) -> dict[str, bool]:
+    """Return the constants of `norms.cu` for *inputs*, where that named *added* may be one."""
+    return {"centred": "bias" in inputs, "added": added in inputs, "kept": kept}
+
+
 def norm_call(inputs: Inputs, result: ForwardResult, shape: Shape, kept: bool = True) -> Call:
     """Return the call of the forward: layer norm where there is a bias, else RMS norm.
 
     Mean and rstd are stored where they are *kept* for a backward.
     """
-    x, weight, added = inputs["x"], inputs["weight"], "residual" in inputs
-    constants = {"centred": "bias" in inputs, "added": added, "kept": kept}
-    held = (1 + added, 1 + constants["centred"])
+    x, weight = inputs["x"], inputs["weight"]
+    constants = norm_constants(inputs, "residual", kept)
+    held = (1 + constants["added"], 1 + constants["centred"])
     rows = Rows("norms.cu", "normalize", x, held, shape, **constants)
     given = (x, inputs.get("residual", x), weight, inputs.get("bias", weight))
     stride = checked(x, *given[1:])
@@ -177,14 +192,14 @@ def norm_call(inputs: Inputs, result: ForwardResult, shape: Shape, kept: bool = 
 
 def norm_backward_call(inputs: Inputs, result: ForwardResult, shape: Shape) -> Call:
     """Return the call of the backward: dx (m, n), dweight (n,) and, with a bias, dbias (n,)."""
-    x, weight, dy, centred = result.rows, inputs["weight"], inputs["dy"], "bias" in inputs
-    constants = {"centred": centred, "added": "dtotal" in inputs, "kept": True}
+    x, weight, dy = result.rows, inputs["weight"], inputs["dy"]
+    constants = norm_constants(inputs, "dtotal")
     held = (2 + constants["added"], 1)
     rows = Rows("norms.cu", "normalize_backward", x, held, shape, **constants)
     stride = checked(x, weight, dy, inputs.get("dtotal", dy))
     dx = x.new_empty(x.shape)
-    sums = x.new_empty((1 + centred, rows.clusters, rows.n), dtype=torch.float32)
-    totals = weight.new_empty((1 + centred, rows.n))
+    sums = x.new_empty((1 + constants["centred"], rows.clusters, rows.n), dtype=torch.float32)
+    totals = weight.new_empty((len(sums), rows.n))
     given = (x, weight, dy, inputs.get("dtotal", dy), result.mean, result.rstd, dx, sums)
     add = sums_call(sums, totals)
 

@@ -45,8 +45,10 @@ from gpuperf.kernels._rows import candidates_for, holds_rows, tilings
 from gpuperf.kernels._rows_cuda import (
     FORWARD,
     SUMMED,
+    compile_shapes,
     norm_backward_call,
     norm_call,
+    norm_constants,
     shapes,
     supports,
 )
@@ -59,8 +61,9 @@ from gpuperf.units import itemsize
 Make = Callable[[tuple[int, ...], str], torch.Tensor]
 Inputs = Mapping[str, torch.Tensor]
 Call = Callable[[], Any]
-# Returns a call for a candidate, and the candidates.
-Choice = tuple[Callable[..., Call], Sequence[Mapping[str, int]]]
+# Returns a call for a candidate; the candidates; and what compiles them together.
+Candidates = Sequence[Mapping[str, int]]
+Choice = tuple[Callable[..., Call], Candidates, Callable[[Candidates], None] | None]
 
 LEAST_ROW = 16  # elements of a row with a gradient; that of a shorter row may cancel to noise
 RESIDUAL = Axis(
@@ -76,14 +79,20 @@ def norm_triton(inputs: Inputs, point: Point, options: object) -> Tuned:
         name = f"layer{name}"
     forwards = candidates_for(name, x, tilings(point.n, size, 1 + added))
     backwards = candidates_for(f"{name}_backward", x, backward_tilings(point.n, size))
-    return tuned_norm(inputs, point, (forward_call, forwards), (backward_call, backwards))
+    ahead, back = (forward_call, forwards, None), (backward_call, backwards, None)
+    return tuned_norm(inputs, point, ahead, back)
 
 
 def norm_cuda(inputs: Inputs, point: Point, options: object) -> Tuned:
     """Build the CUDA C kernels of the mode, each with its fastest clusters."""
     forwards = list(shapes(FORWARD, point.n, 1 + ("residual" in inputs), 1 + ("bias" in inputs)))
     backwards = list(shapes(SUMMED, point.n, 2 + ("dtotal" in inputs), 1))
-    return tuned_norm(inputs, point, (norm_call, forwards), (norm_backward_call, backwards))
+    prepare = partial(compile_shapes, "norms.cu", inputs["x"])
+    ahead = partial(prepare, norm_constants(inputs, "residual", point.mode != "fwd"))
+    back = partial(prepare, norm_constants(inputs, "dtotal"))
+    return tuned_norm(
+        inputs, point, (norm_call, forwards, ahead), (norm_backward_call, backwards, back)
+    )
 
 
 def tuned_norm(inputs: Inputs, point: Point, ahead: Choice, back: Choice) -> Tuned:
@@ -91,11 +100,12 @@ def tuned_norm(inputs: Inputs, point: Point, ahead: Choice, back: Choice) -> Tun
 
     The forward of mode `bwd` is not part of the measured call, and so is not tuned.
     """
-    (forward_of, candidates), (backward_of, tried) = ahead, back
+    (forward_of, candidates, prepare), (backward_of, tried, prepare_back) = ahead, back
     if "fwd" not in point.mode:
         candidates = candidates[:1]
     result, kept = empty_result(inputs), point.mode != "fwd"
-    forward = tune(lambda chosen: forward_of(inputs, result, chosen, kept=kept), candidates)
+    build = partial(forward_of, inputs, result, kept=kept)
+    forward = tune(build, candidates, prepare)
 
     def outputs() -> Any:
         y, rows, *_ = forward()
@@ -104,7 +114,7 @@ def tuned_norm(inputs: Inputs, point: Point, ahead: Choice, back: Choice) -> Tun
     if point.mode == "fwd":
         return Tuned(outputs, forward.chosen)
     forward()
-    backward = tune(partial(backward_of, inputs, result), tried)
+    backward = tune(partial(backward_of, inputs, result), tried, prepare_back)
 
     def both() -> tuple[Any, Callable[[Any], Any]]:
         return outputs(), lambda gradient: backward()  # which reads the gradients in inputs

@@ -40,6 +40,7 @@ from gpuperf.kernels._rows import (
 from gpuperf.kernels._rows_cuda import (
     BACKWARD,
     FORWARD,
+    compile_shapes,
     shapes,
     softmax_backward_call,
     softmax_call,
@@ -229,10 +230,12 @@ def softmax_cuda(inputs: Inputs, point: Point, options: object) -> Call:
     """Build the CUDA C kernels of the mode, each with its fastest clusters."""
     x, n = inputs["x"], point.n
     y, dx = x.new_empty(x.shape), x.new_empty(x.shape)
-    forward = tune(partial(softmax_call, x, y), list(shapes(FORWARD, n, 1, 0)))
+    prepare = partial(compile_shapes, "softmax.cu", x, {})
+    forward = tune(partial(softmax_call, x, y), list(shapes(FORWARD, n, 1, 0)), prepare)
 
     def backward(y: torch.Tensor, dy: torch.Tensor) -> Tuned:
-        return tune(partial(softmax_backward_call, y, dy, dx), list(shapes(BACKWARD, n, 2, 0)))
+        tried = list(shapes(BACKWARD, n, 2, 0))
+        return tune(partial(softmax_backward_call, y, dy, dx), tried, prepare)
 
     return tuned_softmax(inputs, point, forward, backward)
 

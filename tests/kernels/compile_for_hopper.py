@@ -278,11 +278,13 @@ def rows_of_16k() -> None:
         {"CENTRED": True, "BLOCK": norms.STREAMED},
         num_warps=16,
     )
-    compiled(
-        norms.norm_sums_kernel,
-        {"sums": "*fp32", "totals": "*bf16", "count": "i32", "n": "i32"},
-        {"COUNT": norms.SUMMED, "BLOCK": norms.COLUMNS},
-    )
+    for summed, columns, warps in norms.SUMS.values():
+        compiled(
+            norms.norm_sums_kernel,
+            {"sums": "*fp32", "totals": "*bf16", "count": "i32", "n": "i32"},
+            {"COUNT": summed, "BLOCK": columns},
+            num_warps=warps,
+        )
 
 
 CHECKS: tuple[Callable[[], None], ...] = (

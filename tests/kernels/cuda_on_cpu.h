@@ -21,6 +21,9 @@
 
 using std::memcpy;
 
+struct float4 {
+    float x, y, z, w;
+};
 struct uint4 {
     unsigned x, y, z, w;
 };

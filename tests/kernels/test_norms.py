@@ -83,8 +83,8 @@ SHAPES = [
 def test_triton_is_float64_rounded(
     workload: Workload, dtype: str, m: int, n: int, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if n > 4000:  # a program a 32 columns would be hundreds to interpret
-        monkeypatch.setattr(kernels, "COLUMNS", 1024)
+    if n > 4000:  # a program a 16 columns would be hundreds to interpret
+        monkeypatch.setattr(kernels, "SUMS", {0: (64, 1024, 4)})
     point = point_of(m, n, mode, dtype)
     inputs = drawn(workload, point)
     output = call_of("triton", workload, inputs, point)()
@@ -152,7 +152,8 @@ def test_every_tiling_is_right(
 ) -> None:
     monkeypatch.setattr(kernels, "SPLIT", 512)
     monkeypatch.setattr(kernels, "STREAMED", 1024)
-    monkeypatch.setattr(kernels, "SUMMED", 4)  # the sums of up to 10 programs take several steps
+    few_rows = {100: (4, 32, 4), 0: (4, 16, 1)}  # the sums of up to 10 programs take several steps
+    monkeypatch.setattr(kernels, "SUMS", few_rows)
     point = point_of(m, n)
     inputs = drawn(workload, point)
     result = kernels.empty_result(inputs)
