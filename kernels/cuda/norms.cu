@@ -16,7 +16,15 @@ __device__ static void count_elements(float (&counts)[EACH], u32 n) {
     }
 }
 
-// The sum of squares in a part is that of differences from the mean of a warp, so that nothing cancels.
+__device__ static float mean_of(const float (&values)[WIDE]) {
+    float sum = 0;
+#pragma unroll
+    for (int i = 0; i < WIDE; ++i) sum += values[i];
+    return sum / WIDE;
+}
+
+// A warp sums differences from the mean of its first eight elements, and their squares, at once. The square of what that
+// mean is off by is at most an eighth of the sum of squares, so that little cancels.
 extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) CLUSTERED normalize(
     const u16* x, const u16* residual, const u16* weight, const u16* bias, u16* y, u16* total, float* means,
     float* scales, u32* taken, u32 m, u32 n, u64 stride, float eps) {
@@ -35,7 +43,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) CLUSTERED normaliz
     for (part.begin(); part.row() < m; part.step(sums.taken())) {
         part.await();
         uint4 pieces[PIECES];
-        float value[WIDE], sum = 0, squares = 0, mean = 0;
+        float value[WIDE], first = 0, sum = 0, squares = 0, mean = 0;
 #pragma unroll
         for (int piece = 0; piece < PIECES; ++piece) {
             pieces[piece] = part.packed(0, piece);
@@ -50,31 +58,31 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) CLUSTERED normaliz
                 widen(value, pieces[piece]);
             }
             part.refill(piece);
-#pragma unroll
-            for (int i = 0; i < WIDE; ++i) sum += value[i];
-        }
-        part.advance();
-        if (CENTRED) sum = warp_sum(sum), mean = sum / own;
-#pragma unroll
-        for (int piece = 0; piece < PIECES; ++piece) {
-            widen_again(value, pieces[piece]);
+            if (CENTRED && piece == 0) first = __shfl_sync(~0u, mean_of(value), 0);
 #pragma unroll
             for (int i = 0; i < WIDE; ++i)
-                if (part.has(piece)) squares += (value[i] - mean) * (value[i] - mean);
+                if (part.has(piece)) {
+                    const float off = value[i] - first;
+                    squares += off * off;
+                    if (CENTRED) sum += off;
+                }
         }
-        sums.share<true>({sum, warp_sum(squares)});
+        part.advance();
+        squares = warp_sum(squares);
+        if (CENTRED) sum = warp_sum(sum), mean = sum / own, squares = fmaxf(squares - mean * sum, 0);
+        sums.share<true>({first + mean, squares});
         sums.take(taken);
-        sum = squares = mean = 0;
+        squares = mean = 0;
         if (CENTRED) {
 #pragma unroll
             for (int i = 0; i < EACH; ++i)
-                if (sums.has(i)) sum += sums.get(i).a;
-            mean = warp_sum(sum) / n;
+                if (sums.has(i)) mean += counts[i] * sums.get(i).a;
+            mean = warp_sum(mean) / n;
         }
 #pragma unroll
         for (int i = 0; i < EACH; ++i)
             if (sums.has(i)) {
-                const float off = CENTRED ? sums.get(i).a / fmaxf(counts[i], 1) - mean : 0;
+                const float off = CENTRED ? sums.get(i).a - mean : 0;
                 squares += sums.get(i).b + counts[i] * off * off;
             }
         const float scale = 1 / sqrtf(warp_sum(squares) / n + eps);

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <barrier>
+#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -111,6 +112,10 @@ inline unsigned __shfl_sync(unsigned, unsigned value, int from) {
     const unsigned got = warp.passed[from];
     warp.meet.arrive_and_wait();
     return got;
+}
+
+inline float __shfl_sync(unsigned mask, float value, int from) {
+    return std::bit_cast<float>(__shfl_sync(mask, std::bit_cast<unsigned>(value), from));
 }
 
 inline void __threadfence() {}

@@ -139,6 +139,8 @@ def test_a_norm_and_its_gradients_are_right(
     point, inputs = drawn(workload, n, dtype=dtype, residual="on" if added else "off")
     x, weight, dy = inputs["x"], inputs["weight"], inputs["dy"]
     x += torch.linspace(-2.0, 8.0, n)  # the mean is not zero, and that of each warp is another
+    if centred and not added:  # whose sum would be rounded to another row
+        x[0, 0], x[1] = 3000.0, x[1] + 500.0  # the first element is far from others, and from zero
     exact, *others = workload.reference(inputs, point)
     constants: Mapping[str, bool] = {"centred": centred, "added": added, "kept": True}
     y, total, dx = (torch.full_like(x, torch.nan) for _ in range(3))
@@ -151,6 +153,9 @@ def test_a_norm_and_its_gradients_are_right(
     assert_near(y, exact, dtype)
     if added:
         assert_near(total, others[0], dtype)
+    elif centred:
+        variance = x.double().var(1, correction=0)
+        torch.testing.assert_close(rstd.double(), (variance + EPS).rsqrt(), rtol=1e-5, atol=0)
     sums = torch.full((1 + centred, shape[3], n), torch.nan, dtype=torch.float32)
     backward = built(tmp_path, "norms.cu", "normalize_backward", dtype, shape, **constants)
     rows = total if added else x
