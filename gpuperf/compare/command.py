@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from gpuperf.errors import CannotMeasure
+from gpuperf.model.contract import LEAST_PRECISE
 from gpuperf.model.record import Run
 from gpuperf.run.plan import Conditions
 from gpuperf.verb import options as opt
@@ -100,4 +101,4 @@ def _each(whole: Conditions, processes: int) -> Conditions:
     """Return the conditions of each of *processes*, which together are as precise as *whole*: the
     center of n medians scatters by √n less than one."""
     each = whole.precision * math.sqrt(processes)
-    return replace(whole, precision=min(float(f"{each:.2g}"), parse.LEAST_PRECISE))
+    return replace(whole, precision=min(float(f"{each:.2g}"), LEAST_PRECISE))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,7 +11,15 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack, overload
 from gpuperf.errors import GpuperfError, UnknownName, UsageError
 from gpuperf.library.costs import cost_of
 from gpuperf.library.measurement import Measurement, NotMeasured, in_python
-from gpuperf.model.contract import Cache, Contract, Counting, DeviceFacts, TimerName
+from gpuperf.model.contract import (
+    LEAST_PRECISE,
+    LONGEST_BUDGET_S,
+    Cache,
+    Contract,
+    Counting,
+    DeviceFacts,
+    TimerName,
+)
 from gpuperf.model.cost import Bytes, Cost, Flops
 from gpuperf.model.protocol import Opened
 from gpuperf.model.record import Record, Status
@@ -106,11 +113,13 @@ def refuse_unknown(given: Conditions) -> None:
 
 
 def refuse_numbers(given: Conditions) -> None:
-    """Refuse a precision or a budget that is no number above 0. Raises: UsageError."""
-    for name, usual in (("precision", PRECISION), ("budget_s", BUDGET_S)):
+    """Refuse a precision or a budget that the command line refuses too. Raises: UsageError."""
+    known = (("precision", PRECISION, LEAST_PRECISE), ("budget_s", BUDGET_S, LONGEST_BUDGET_S))
+    for name, usual, most in known:
         value = given.get(name, usual)
-        if not isinstance(value, int | float) or not 0 < value < math.inf:
-            raise UsageError(f"{name}={value!r:.40} is not a number above 0", f"{name}={usual}")
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= most:
+            message = f"{name}={value!r:.40} is not a number above 0 and up to {most:g}"
+            raise UsageError(message, f"{name}={usual}")
 
 
 def contract_of(facts: DeviceFacts, given: Conditions) -> tuple[Contract, Counting]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpuperf.errors import UsageError
+from gpuperf.library.costs import cost_of
 from gpuperf.library.measure import (
     BUDGET_S,
     PRECISION,
@@ -136,7 +137,7 @@ def sweep(
     calls = _calls_on_gpus(make, points[0]) if device is None else ()
     chosen = settings(Conditions(**conditions, precision=precision, budget_s=budget_s), calls)  # type: ignore[typeddict-item]
     named = name or name_of(make)
-    needs = [cost(**point) if cost else None for point in points]
+    needs = [cost_of(cost(**point), None, None, "") if cost else None for point in points]
     cases = [case_of(named, point=point) for point in points]
     measurements: list[Measurement] = []
     if save:

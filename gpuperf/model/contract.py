@@ -17,6 +17,9 @@ Cache = Literal["cold", "cold-dirty", "rotate", "hot"]
 Regime = Literal["burst", "sustained"]
 Data = Literal["randn", "uniform", "zeros", "ints", "own"]
 
+# What can be asked for: a precision, as a fraction of the median, and the seconds of a case.
+LEAST_PRECISE, LONGEST_BUDGET_S = 1.0, 3600.0
+
 # Hardware counters that are read: `off` none; `auto` the DRAM bytes of a call, if possible;
 # `require` the same, or an error; `kernels` those of each kernel too; `ncu` by Nsight Compute.
 Counting = Literal["off", "auto", "require", "kernels", "ncu"]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args, get_type_hi
 
 import typer
 
-from gpuperf.model.contract import Cache, Counting, Data
+from gpuperf.model.contract import LONGEST_BUDGET_S, Cache, Counting, Data
 from gpuperf.model.timers import TIMERS, timer_names
 from gpuperf.run.plan import Conditions
 from gpuperf.run.supervisor import DEADLINE_S, Supervisor
@@ -148,7 +148,7 @@ Precision = Annotated[
 Budget = Annotated[
     float,
     typer.Option(
-        parser=parse.seconds_between("budget", 0.0, 3600.0),
+        parser=parse.seconds_between("budget", 0.0, LONGEST_BUDGET_S),
         metavar="DURATION",
         help="Sample a case for at most this long, in seconds, or as 500ms or 2min. On a CPU, a "
         "size whose calls take longer is skipped.",

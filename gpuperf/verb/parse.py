@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import TypeVar, get_args
 
 from gpuperf.errors import UnknownName, UsageError
-from gpuperf.model.contract import Regime
+from gpuperf.model.contract import LEAST_PRECISE, Regime
 from gpuperf.model.workload import RESERVED, Description
 from gpuperf.show.view import View
 from gpuperf.units import parse_duration
 
-LEAST_PRECISE = 1.0
 LONGEST_GAP_S = 60.0
 MOST_RANKS = 32  # of a gang on one host
 

@@ -141,6 +141,8 @@ def test_a_callable_that_works_once_only_is_told_that_it_is_called_often() -> No
         ({"fn": coroutine}, "runs nothing of it"),
         ({"precision": 0}, "is not a number above 0"),
         ({"precision": float("nan")}, "is not a number above 0"),
+        ({"precision": 5}, "precision=5 is not a number above 0 and up to 1"),
+        ({"budget_s": True}, "budget_s=True is not a number above 0"),
         ({"budget_s": "2s"}, "budget_s='2s' is not a number above 0"),
         ({"budget_s": -1}, "is not a number above 0"),
         ({"cache": "warm"}, "no cache state 'warm'"),
