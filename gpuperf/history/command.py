@@ -42,7 +42,7 @@ def list_history(folder: Folder = RUNS, format: FormatOption = Format.TABLE) -> 
 @history.command("show")
 def show_history(
     case: Annotated[
-        str, typer.Argument(help="The id of a case, its name in the list, or a part of its id.")
+        str, typer.Argument(help="The id of a case, its name in the list, or words of either.")
     ],
     folder: Folder = RUNS,
     chart: ChartFile = None,
@@ -98,14 +98,15 @@ def _change_points(folder: Path, series: Sequence[Series]) -> list[tuple[ChangeP
 
 
 def _chosen(text: str, cases: Sequence[Case]) -> Case:
-    """Return the case that *text* names: its id, its name in the list, or parts of its id alone.
+    """Return the case that *text* names: its id, its name in the list, or parts of one of them.
 
     Raises: UnknownName, UsageError.
     """
     names = Names(cases, LONGEST)
     exact = [case for case in cases if text in (case.id, names.of(case))]
     words = text.split()
-    matches = exact or [c for c in cases if words and all(word in c.id for word in words)]
+    texts = {case.id: f"{case.id} {names.of(case)}" for case in cases}
+    matches = exact or [c for c in cases if words and all(word in texts[c.id] for word in words)]
     if not matches:
         raise UnknownName("case", text, [names.of(case) for case in cases])
     if len(matches) > 1:

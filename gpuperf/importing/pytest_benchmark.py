@@ -80,6 +80,8 @@ def read(data: bytes, path: Path, run: str) -> Results:
     file = parse(data, _File)
     refuse_own(path, file.machine_info)
     refuse_many(path, len(file.benchmarks), "benchmarks", MOST_RECORDS)
+    if not file.benchmarks:
+        raise UsageError(f"{path} holds no benchmark", "were all tests skipped or deselected?")
     kept = [each for each in file.benchmarks if each.stats.data]
     refuse_many(path, sum(len(b.stats.data or ()) for b in kept), "rounds", MOST_SAMPLES)
     if not kept:

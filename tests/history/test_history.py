@@ -558,7 +558,11 @@ def both_plain(runs: Sequence[Run]) -> tuple[Series, ...]:
 
 
 @pytest.mark.parametrize(
-    "name", [TORCH, "matmul/torch m=n=k=4096", "torch", "mat torch", "/torch[m=4096"]
+    "name",
+    [
+        *(TORCH, "matmul/torch m=n=k=4096", "torch", "mat torch", "/torch[m=4096"),
+        *("torch m=n=k=4096", "/torch m=n"),
+    ],
 )
 def test_history_show_finds_a_case_by_its_id_its_name_or_a_part(folder: Path, name: str) -> None:
     assert run("show", name, "--folder", folder)[0].startswith(TORCH)

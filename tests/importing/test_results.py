@@ -180,7 +180,8 @@ def changed(**stats: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("document", "sentence"),
     [
-        (pytest_file(benchmarks=[]), "has no times of single rounds"),
+        (pytest_file(benchmarks=[]), "holds no benchmark"),
+        (pytest_file(benchmarks=[{"name": "a", "stats": {}}]), "has no times of single rounds"),
         (pytest_file(benchmarks=7), "is not a whole result file of pytest-benchmark"),
         (changed(data=[1e-6, -1.0]), "has the time -1 s"),
         (changed(data=[1e-6, 0.0]), "has the time 0 s"),
