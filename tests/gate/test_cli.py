@@ -3,6 +3,7 @@ it cannot?"""
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -153,6 +154,32 @@ def test_two_runs_are_compared_with_the_right_codes(tmp_path: Path) -> None:
         "verdict.json",
     ]
     assert gpuperf("baseline", "set", "b.jsonl", folder=tmp_path)[0] == 2
+
+
+def test_a_baseline_says_what_it_is_and_how_few_processes_it_has(tmp_path: Path) -> None:
+    from synthetic_gate import run_of, written
+
+    written(run_of(passes=2), tmp_path / "few.jsonl")
+    written(run_of(), tmp_path / "many.jsonl")
+    code, out, err = gpuperf("baseline", "set", "few.jsonl", "--name", "few", folder=tmp_path)
+    assert (code, out) == (0, "")
+    assert err.startswith(
+        "few: run-1 on a CPU under torch 2.13\nthis run has 2 processes: a run of"
+    )
+    _, _, err = gpuperf("baseline", "set", "many.jsonl", folder=tmp_path)
+    assert err == "main: run-1 on a CPU under torch 2.13\n"
+    code, out, err = gpuperf("baseline", "show", "main", folder=tmp_path)
+    assert code == 0
+    assert re.fullmatch(r"main: set \d{4}-\d\d-\d\d, passed\n", err)
+    assert out.startswith("op0 on a CPU")
+
+
+@pytest.mark.parametrize("text", ["[1]", "7", "null"])
+def test_json_that_is_no_object_is_no_verdict(text: str, tmp_path: Path) -> None:
+    (tmp_path / "verdict.json").write_text(text)
+    code, out, err = gpuperf("gate", "check", "verdict.json", folder=tmp_path)
+    assert (code, out) == (2, "")
+    assert "verdict.json is not a verdict: it holds no JSON object" in err
 
 
 def test_a_repository_without_a_suite_of_its_own_is_refused(project: Path) -> None:

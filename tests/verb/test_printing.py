@@ -19,6 +19,15 @@ def test_columns_are_refused_where_a_table_has_no_choice(name: str) -> None:
         print_run(read_run(run_file(name)), Format.TABLE, columns="time")
 
 
+def test_columns_of_other_formats_are_all_and_that_is_said(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    print_run(read_run(run_file("h200-matmul-bf16")), Format.CSV, columns="time")
+    told = capsys.readouterr()
+    assert told.err == "--columns chooses those of a table: --format csv has all\n"
+    assert "mfu_data_sheet" in told.out
+
+
 def test_columns_choose_those_of_a_roofline(capsys: pytest.CaptureFixture[str]) -> None:
     print_run(read_run(run_file("h200-matmul-bf16")), Format.TABLE, columns="time,MFU")
     head = capsys.readouterr().out.splitlines()[2]
