@@ -164,7 +164,11 @@ def gate_ab(
         write_plan(plan, folder)
         say(f"gate: {folder}; if interrupted, continue it with --resume {folder}")
     budget_s = None if budget is None else 60 * budget
-    report = run_gate(plan, folder, options.deadline, budget_s, fit, overrule)
+    try:
+        report = run_gate(plan, folder, options.deadline, budget_s, fit, overrule)
+    except KeyboardInterrupt:
+        say(f"interrupted; to go on: gpuperf gate ab --resume {folder}")
+        raise
     write_outputs(report, folder)
     print_report(report, format, options.verbose)
     return exit_code(report)

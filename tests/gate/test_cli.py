@@ -229,3 +229,12 @@ def test_an_interpreter_that_is_none_is_refused_before_anything_is_written(tmp_p
     assert "nofile of the base is not a program" in err
     assert "interrupted" not in err
     assert not list(tmp_path.glob("gpuperf-runs/*"))
+
+
+def test_an_interrupted_gate_says_how_it_goes_on(gated: Path) -> None:
+    words = ("--base", "HEAD~1", "--setup", "kill -INT $PPID; sleep 5")
+    code, out, err = gpuperf("gate", "ab", *words, folder=gated)
+    assert (code, out) == (130, "")
+    (folder,) = (gated / "gpuperf-runs").iterdir()
+    told = f"interrupted; to go on: gpuperf gate ab --resume gpuperf-runs/{folder.name}"
+    assert err.splitlines()[-1] == told
