@@ -47,10 +47,9 @@ def eager(n: int, d: int, heads: int, size: int, more: frozenset[str]) -> Kernel
     return "eager, sum", sum(k[1] for k in each), sum(k[2] for k in each)
 
 
-def fused(n: int, d: int, heads: int, size: int) -> Kernel:
+def fused(n: int, d: int, heads: int, size: int, more: frozenset[str] = frozenset()) -> Kernel:
     """Return the one kernel that keeps the scores on the chip: it reads q, k, v, and writes o."""
-    flops = heads * n * n * (4 * d + SOFTMAX_FLOPS)
-    return "fused", 4 * heads * n * d * size, flops
+    return "fused", 4 * heads * n * d * size, eager(n, d, heads, size, more)[2]
 
 
 def _more(at: Any) -> frozenset[str]:
@@ -61,8 +60,8 @@ def _rows(at: Any, chip: Chip) -> Iterator[tuple[Value, ...]]:
     size, heads = itemsize(at.dtype), at.batch * at.heads
     for n in at.n:
         for d in at.d:
-            every = (*kernels(n, d, heads, size, _more(at)), eager(n, d, heads, size, _more(at)))
-            for name, moved, flops in (*every, fused(n, d, heads, size)):
+            given = (n, d, heads, size, _more(at))
+            for name, moved, flops in (*kernels(*given), eager(*given), fused(*given)):
                 intensity = flops / moved
                 least_s = longest(ratio(moved, chip.bandwidth), ratio(flops, chip.rate(at.dtype)))
                 share = ratio(intensity, chip.ridge(at.dtype))
@@ -73,7 +72,7 @@ def _plot(at: Any, chip: Chip) -> Plot:
     size, more = itemsize(at.dtype), _more(at)
     curves = []
     for d in at.d:
-        sums = [(n, eager(n, d, 1, size, more), fused(n, d, 1, size)) for n in NS]
+        sums = [(n, eager(n, d, 1, size, more), fused(n, d, 1, size, more)) for n in NS]
         curves.append(Curve(f"eager, d {d}", [(n, e[2] / e[1]) for n, e, _ in sums]))
         curves.append(Curve(f"fused, d {d}", [(n, f[2] / f[1]) for n, _, f in sums]))
     ridge = chip.ridge(at.dtype)

@@ -89,8 +89,8 @@ TRAINING = Part(
         Quantity("way", "way"),
         Quantity("sent", "sent", "byte", "2·(n − 1)/n or 3·(n − 1)/n of 2·P; 8·L·(n − 1)/n·2·d"),
         Quantity("seconds", "at least", "s", "sent / link"),
-        Quantity("tokens", "hidden from", "tokens", "time / (4·P or 6·P FLOPs / (MFU · peak))"),
-        Quantity("of_compute", "of compute", "", "time / (6·P/n FLOPs / (MFU · peak))"),
+        Quantity("tokens", "hidden from", "tokens", "time / (4·A or 6·A FLOPs / (MFU · peak))"),
+        Quantity("of_compute", "of compute", "", "time / (6·A/n FLOPs / (MFU · peak))"),
     ),
     _training_rows,
 )
@@ -131,5 +131,6 @@ THEORY = Theory(
         "all-gather, and reduce as broadcast",
         "a bound: NCCL 2.29 takes 14.3 µs for 1 MiB and 1.70 ms for 512 MiB between two H200, and "
         "reduction in the switch (NVLS) may exceed the bus of a ring",
+        "of the model: P parameters, of which a token uses A, in L layers of width d",
     ),
 )

@@ -52,6 +52,7 @@ def test_the_scores_of_eager_attention_are_the_bytes_that_were_measured() -> Non
     _, moved, _ = eager(4096, 64, 64, 2, frozenset({"scale"}))
     assert moved == pytest.approx(13.03e9, rel=0.002)
     assert fused(4096, 64, 64, 2)[1] == pytest.approx(0.134e9, rel=0.002)
+    assert fused(8, 8, 1, 2, BOTH)[2] == eager(8, 8, 1, 2, BOTH)[2] > fused(8, 8, 1, 2)[2]
     assert [name for name, _, _ in kernels(8, 8, 1, 2, BOTH)] == [
         *("q kᵀ", "mask", "softmax", "dropout", "p v")
     ]
