@@ -182,7 +182,7 @@ class Canvas:
         self.axes.plot([x, x], [base, y], color=FAINT, linewidth=1.2, linestyle=":", zorder=1.5)
         if self.scene.kind == "roofline":
             self.axes.plot([x], [y], marker="o", markersize=5, color=INK, zorder=2.5)
-        self.surface.lines.append((self._pixel(x, base), self._pixel(x, y)))
+        self.surface.drops.append((self._pixel(x, base), self._pixel(x, y)))
 
     def _draw_series(self) -> None:
         for series in self.scene.series:

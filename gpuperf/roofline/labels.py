@@ -86,11 +86,13 @@ class Place:
 
 @dataclass
 class Surface:
-    """The drawing area: its frame, its points and lines, and the labels placed so far."""
+    """The drawing area: its frame, its points and lines, the thin upright lines to an axis, and the
+    labels placed so far."""
 
     frame: Box
     marks: list[Shape] = field(default_factory=list)
     lines: list[Shape] = field(default_factory=list)
+    drops: list[Shape] = field(default_factory=list)
     labels: list[Box] = field(default_factory=list)
     leaders: list[Shape] = field(default_factory=list)
 
@@ -124,8 +126,9 @@ class Surface:
         corners = place.box.corners
         marks = sum(overlap(corners, mark) for mark in self.marks)
         lines = sum(overlap(corners, line) for line in (*self.lines, *self.leaders))
+        drops = sum(overlap(corners, drop) for drop in self.drops)
         leader = self._crossed(place.leader) if place.leader else 0.0
-        return 40.0 * marks + 20.0 * lines + leader
+        return 40.0 * marks + 20.0 * lines + 4.0 * drops + leader
 
     def _crossed(self, leader: tuple[Vertex, Vertex]) -> float:
         """Return the cost of what a leader crosses, apart from the point or line it starts on."""

@@ -401,8 +401,15 @@ def test_a_turned_box_has_its_corners_turned() -> None:
 def test_labels_know_of_the_line_below_a_ridge() -> None:
     canvas = drawn_once(h200_run)
     ridges = {round(canvas._pixel(x, 1.0)[0], 3) for x, _ in canvas.scene.ridges()}
-    upright = {round(a[0], 3) for a, *_, b in canvas.surface.lines if a[0] == b[0]}
-    assert upright & ridges
+    assert {round(a[0], 3) for a, *_, b in canvas.surface.drops if a[0] == b[0]} == ridges
+
+
+def test_a_label_hides_a_line_below_a_ridge_rather_than_a_roof() -> None:
+    surface = Surface(Box(100, 100, 200, 200))
+    surface.lines.append(((0, 100), (60, 100)))
+    surface.drops.append(((150, 0), (150, 200)))
+    roof, drop = Place(Box(30, 100, 20, 12)), Place(Box(150, 100, 20, 12), cost=1.0)
+    assert surface.put([roof, drop]) == drop
 
 
 def test_a_leader_ends_at_the_edge_of_its_label() -> None:
