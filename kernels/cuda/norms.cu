@@ -24,7 +24,8 @@ __device__ static float mean_of(const float (&values)[WIDE]) {
 }
 
 // A warp sums differences from the mean of its first eight elements, and their squares, at once. The square of what that
-// mean is off by is at most an eighth of the sum of squares, so that little cancels.
+// mean is off by is at most an eighth of the sum of squares about the mean of all N elements, so that at most N / 8 times
+// that sum cancels, where these eight are all far from others.
 extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) CLUSTERED normalize(
     const u16* x, const u16* residual, const u16* weight, const u16* bias, u16* y, u16* total, float* means,
     float* scales, u32* taken, u32 m, u32 n, u64 stride, float eps) {
@@ -69,7 +70,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) CLUSTERED normaliz
         }
         part.advance();
         squares = warp_sum(squares);
-        if (CENTRED) sum = warp_sum(sum), mean = sum / own, squares = fmaxf(squares - mean * sum, 0);
+        if (CENTRED) sum = warp_sum(sum), mean = sum / own, squares -= mean * sum;
         sums.share<true>({first + mean, squares});
         sums.take(taken);
         squares = mean = 0;
@@ -129,7 +130,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) CLUSTERED normaliz
     float next_mean = 0, next_scale = 0;
     if (cluster() < m) next_scale = scales[cluster()], next_mean = CENTRED ? means[cluster()] : 0;
     for (part.begin(); part.row() < m; part.step(part.rows[DEPTH] + clusters())) {
-        const float mean = next_mean, scale = next_scale, below = -mean * scale;
+        const float mean = next_mean, scale = next_scale;
         const u32 next = min(part.rows[1], m - 1);
         next_scale = scales[next], next_mean = CENTRED ? means[next] : 0;
         part.await();
@@ -139,7 +140,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) CLUSTERED normaliz
             part.read(unit, 0, piece), part.read(grad, 1, piece), part.read_vector(w, 0, piece);
 #pragma unroll
             for (int i = 0; i < WIDE; ++i) {
-                unit[i] = unit[i] * scale + below;
+                unit[i] = (unit[i] - mean) * scale;  // 0 in a constant row, whose scale is large
                 dweight[piece][i] += grad[i] * unit[i];
                 if (CENTRED) dbias[piece][i] += grad[i];
                 w[i] *= grad[i];
