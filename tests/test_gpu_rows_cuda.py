@@ -94,6 +94,18 @@ def test_a_constant_row_has_no_variance() -> None:
         assert torch.equal(result.y[5], inputs["bias"])
 
 
+def test_constant_rows_have_no_gradient_of_the_weight() -> None:
+    point, inputs = drawn(norms.LAYERNORM, 16384)
+    inputs["x"].fill_(9984.0)  # u is 0, though 1/√ε multiplies what is rounded
+    result = empty_result(inputs)
+    cuda.norm_call(inputs, result, next(cuda.shapes(cuda.FORWARD, 16384, 1, 2)))()
+    slope = norms.LAYERNORM.reference(inputs, point)[1]
+    for shape in cuda.shapes(cuda.SUMMED, 16384, 2, 1):
+        dx, dweight, _ = cuda.norm_backward_call(inputs, result, shape)()
+        assert not dweight.any()
+        assert_near([dx], [slope])
+
+
 def test_rows_that_cannot_be_loaded_by_16_bytes_are_refused() -> None:
     x = torch.empty(10, 16385, dtype=torch.bfloat16, device="cuda")[:, 1:]
     with pytest.raises(CannotMeasure, match="16 bytes"):
