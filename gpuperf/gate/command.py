@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -167,7 +168,8 @@ def gate_ab(
     try:
         report = run_gate(plan, folder, options.deadline, budget_s, fit, overrule)
     except KeyboardInterrupt:
-        say(f"interrupted; to go on: gpuperf gate ab --resume {folder}")
+        again = shlex.join(("gpuperf", "gate", "ab", "--resume", str(folder)))
+        say(f"interrupted; to go on: {again}")
         raise
     write_outputs(report, folder)
     print_report(report, format, options.verbose)

@@ -98,7 +98,7 @@ def _change_points(folder: Path, series: Sequence[Series]) -> list[tuple[ChangeP
 
 
 def _chosen(text: str, cases: Sequence[Case]) -> Case:
-    """Return the case that *text* names: its id, its name in the list, or parts of one of them.
+    """Return the case that *text* names: its id, its name in the list, or words of either.
 
     Raises: UnknownName, UsageError.
     """

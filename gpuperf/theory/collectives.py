@@ -131,6 +131,6 @@ THEORY = Theory(
         "all-gather, and reduce as broadcast",
         "a bound: NCCL 2.29 takes 14.3 µs for 1 MiB and 1.70 ms for 512 MiB between two H200, and "
         "reduction in the switch (NVLS) may exceed the bus of a ring",
-        "of the model: P parameters, of which a token uses A, in L layers of width d",
+        "the model has P parameters, of which a token uses A, in L layers of width d",
     ),
 )

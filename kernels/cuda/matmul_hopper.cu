@@ -197,7 +197,7 @@ struct Blocks {
 #if ITEM == 1
 constexpr bool HALVES = COLUMNS > WIDTH;  // a block has two products, of which the second has the rest of the columns
 constexpr int EACH = WIDTH / 2, LATER = HALVES ? EACH : 0, REST = SUMS - LATER;
-constexpr int PASS = COLUMNS > (MEMBERS == 3 ? 120 : 176) ? 1 : 2;  // blocks, for which registers suffice
+constexpr int PASS = COLUMNS > (MEMBERS == 3 ? 120 : 176) ? 1 : 2;  // blocks, as registers suffice for no more
 
 // End a product, when LEFT ones after it are left, and add it.
 template <int LEFT, int COUNT>

@@ -23,9 +23,9 @@ __device__ static float mean_of(const float (&values)[WIDE]) {
     return sum / WIDE;
 }
 
-// A warp sums differences from the mean of its first eight elements, and their squares, at once. The square of what that
-// mean is off by is at most an eighth of the sum of squares about the mean of all N elements, so that at most N / 8 times
-// that sum cancels, where these eight are all far from others.
+// A warp sums differences from the mean of its first eight elements, and their squares, at once. The square of what
+// that mean is off by is at most an eighth of the sum of squares about the mean of all N elements, so that at most
+// N / 8 times that sum cancels, where these eight are all far from others.
 extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) CLUSTERED normalize(
     const u16* x, const u16* residual, const u16* weight, const u16* bias, u16* y, u16* total, float* means,
     float* scales, u32* taken, u32 m, u32 n, u64 stride, float eps) {
@@ -140,7 +140,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) CLUSTERED normaliz
             part.read(unit, 0, piece), part.read(grad, 1, piece), part.read_vector(w, 0, piece);
 #pragma unroll
             for (int i = 0; i < WIDE; ++i) {
-                unit[i] = (unit[i] - mean) * scale;  // 0 in a constant row, whose scale is large
+                unit[i] = (unit[i] - mean) * scale;  // it must be 0 in a constant row, whose scale is large
                 dweight[piece][i] += grad[i] * unit[i];
                 if (CENTRED) dbias[piece][i] += grad[i];
                 w[i] *= grad[i];

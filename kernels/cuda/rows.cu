@@ -164,7 +164,7 @@ struct Part {
         asm volatile("cp.async.wait_group %0;" ::"n"(DEPTH - 1) : "memory");
     }
 
-    // Starts to copy a piece of a later row in the place of that of this one, which is read no more.
+    // Starts to copy a piece of a later row over that of this row, which is read no more.
     __device__ void refill(int piece) const { copy(stage, rows[DEPTH], piece); }
     // Goes on to the next stage, when all pieces of this one have been refilled.
     __device__ void advance() {

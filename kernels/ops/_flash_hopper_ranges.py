@@ -67,7 +67,8 @@ def clear_blocks(keys, blocks, BN: gl.constexpr):
 
 @gluon_jit
 def kept(x):
-    """Return *x*, in a way that lets no compiler compute what follows before a branch to it."""
+    """Return *x* by an instruction that no compiler moves, so that what needs it stays behind its
+    branch."""
     return gl.inline_asm_elementwise(
         "mov.b32 $0, $1;", "=r,r", [x], dtype=gl.int32, is_pure=False, pack=1
     )

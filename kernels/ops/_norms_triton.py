@@ -29,8 +29,8 @@ PER_ELEMENT, OTHER = (
     5,
     32,
 )  # registers that a thread needs for each element, and for anything besides
-# Rows and columns of the programs' sums that a program adds at a time, and its warps: for the most
-# columns first, from trials on an H200.
+# By the least number of columns: the rows and columns of the programs' sums that a program adds at
+# a time, and its warps. They are from trials on an H200.
 SUMS = {32768: (32, 64, 1), 8192: (64, 32, 4), 0: (32, 16, 8)}
 SPLIT = 2048  # columns of a program that does not hold whole rows
 STREAMED = 8192  # elements of a row that the kernel of the means loads at a time

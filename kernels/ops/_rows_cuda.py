@@ -89,7 +89,8 @@ def source_of(source: str, n: int, shape: Shape, **constants: bool) -> str:
 def compile_shapes(
     source: str, x: torch.Tensor, constants: Mapping[str, bool], tried: Sequence[Shape]
 ) -> None:
-    """Compile the file *source* for rows of x in clusters of each of the shapes *tried*."""
+    """Compile the file *source* for rows of x in clusters of each of the shapes *tried*, all at the
+    same time."""
     n, bf16 = x.shape[1], x.dtype == torch.bfloat16
     texts = [source_of(source, n, shape, bf16=bf16, **constants) for shape in tried]
     compile_together(texts, arch_of(x.device))
@@ -167,7 +168,8 @@ def softmax_backward_call(
 
 
 def norm_constants(inputs: Inputs, added: str, kept: bool = True) -> dict[str, bool]:
-    """Return the constants of `norms.cu` for *inputs*, where that named *added* may be one."""
+    """Return the constants of `norms.cu` for *inputs*; *added* names the residual, or its gradient,
+    that may be one of them, and *kept* says whether mean and rstd are stored."""
     return {"centred": "bias" in inputs, "added": added in inputs, "kept": kept}
 
 

@@ -61,7 +61,8 @@ from gpuperf.units import itemsize
 Make = Callable[[tuple[int, ...], str], torch.Tensor]
 Inputs = Mapping[str, torch.Tensor]
 Call = Callable[[], Any]
-# Returns a call for a candidate; the candidates; and what compiles them together.
+# The function that builds the call of a candidate, the candidates, and the function that compiles
+# them together.
 Candidates = Sequence[Mapping[str, int]]
 Choice = tuple[Callable[..., Call], Candidates, Callable[[Candidates], None] | None]
 

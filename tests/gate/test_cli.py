@@ -236,5 +236,5 @@ def test_an_interrupted_gate_says_how_it_goes_on(gated: Path) -> None:
     code, out, err = gpuperf("gate", "ab", *words, folder=gated)
     assert (code, out) == (130, "")
     (folder,) = (gated / "gpuperf-runs").iterdir()
-    told = f"interrupted; to go on: gpuperf gate ab --resume gpuperf-runs/{folder.name}"
-    assert err.splitlines()[-1] == told
+    hint = f"interrupted; to go on: gpuperf gate ab --resume gpuperf-runs/{folder.name}"
+    assert err.splitlines()[-1] == hint

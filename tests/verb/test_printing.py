@@ -23,9 +23,9 @@ def test_columns_of_other_formats_are_all_and_that_is_said(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     print_run(read_run(run_file("h200-matmul-bf16")), Format.CSV, columns="time")
-    told = capsys.readouterr()
-    assert told.err == "--columns chooses those of a table: --format csv has all\n"
-    assert "mfu_data_sheet" in told.out
+    printed = capsys.readouterr()
+    assert printed.err == "--columns chooses those of a table: --format csv has all\n"
+    assert "mfu_data_sheet" in printed.out
 
 
 def test_columns_choose_those_of_a_roofline(capsys: pytest.CaptureFixture[str]) -> None:
