@@ -12,7 +12,7 @@ written.
 - `compile`: the same function and its gradient under torch.compile.
 - `triton`: a Triton kernel that reads a row once, with a maximum and a sum for each 16 bytes that a
   thread loads; its backward reads the row again, and several programs may share one. Rows may begin
-  at any element: all blocks but the first and the last of a row are loads of 16 aligned bytes.
+  at any element: all blocks but the first and the last of a row are whole lines of 128 bytes.
 """
 
 from __future__ import annotations
@@ -41,24 +41,28 @@ IGNORED_TARGETS = Axis(
 SPREAD = 3.0  # standard deviation of logits: some classes of each row are likely
 LARGEST_PIECE = 2**27  # float64 logits that the reference holds at a time: 1 GiB
 VECTOR = 16  # bytes that a thread loads at a time
+LINE = 128  # bytes of a line of the L2: the loads of a warp then take whole ones
 
-# VECTORS is the number of vectors of a block.
+# VECTORS is the number of vectors of a block, AHEAD the number of blocks that are on their way.
 TILINGS = tuple(
-    {"VECTORS": 32 * warps * each, "warps": warps}
-    for warps, each in ((8, 2), (4, 2), (4, 4), (8, 1), (8, 4), (16, 1), (16, 2))
+    {"VECTORS": 32 * warps * each, "warps": warps, "AHEAD": ahead}
+    for warps, each, ahead in ((4, 4, 4), (4, 2, 4), (8, 2, 4), (4, 2, 1), (4, 4, 1), (8, 2, 1))
 )
 
 # GROUP is the number of blocks of a row that a program of the backward has; 0: all.
-GRADIENTS = tuple({**tiling, "GROUP": 0} for tiling in TILINGS)
-GRADIENTS += tuple({**tiling, "GROUP": group} for group in (1, 4) for tiling in TILINGS[:2])
+GRADIENTS = tuple(
+    {"VECTORS": 32 * warps * each, "warps": warps, "AHEAD": ahead, "GROUP": group}
+    for group in (0, 4)
+    for warps, each, ahead in ((8, 1, 3), (4, 2, 3), (8, 1, 1), (4, 2, 1), (8, 2, 1))
+)
 
 
 @jit
-def start_of(row, v, WIDTH: tl.constexpr):
-    """Return the last multiple of WIDTH elements that is not after the row, and what is between."""
+def start_of(row, v, LINE: tl.constexpr):
+    """Return the last multiple of LINE elements that is not after the row, and what is between."""
     begin = row.to(tl.int64) * v
-    start = begin // WIDTH * WIDTH
-    return tl.multiple_of(start, WIDTH), (begin - start).to(tl.int32)
+    start = begin // LINE * LINE
+    return tl.multiple_of(start, LINE), (begin - start).to(tl.int32)
 
 
 @jit
@@ -83,17 +87,28 @@ def add_block(value, most, total):
 
 
 @jit
-def losses_kernel(x, targets, loss, lse, v, ignored, VECTORS: tl.constexpr, WIDTH: tl.constexpr):
+def losses_kernel(
+    x,
+    targets,
+    loss,
+    lse,
+    v,
+    ignored,
+    VECTORS: tl.constexpr,
+    WIDTH: tl.constexpr,
+    LINE: tl.constexpr,
+    AHEAD: tl.constexpr,
+):
     """Compute the loss of a row, and the logarithm of its sum of exponentials, in each program."""
     row = tl.program_id(0)
-    start, low = start_of(row, v, WIDTH)
+    start, low = start_of(row, v, LINE)
     x += start
     high, blocks = low + v, tl.cdiv(low + v, VECTORS * WIDTH)
     # Finite in base 2 too, since −inf − (−inf) is NaN, and a vector may be outside of the row.
     most = tl.full((VECTORS,), -2e38, tl.float32)
     total = tl.zeros((VECTORS,), tl.float32)
     most, total = add_block(block_at(x, 0, low, high, True, VECTORS, WIDTH), most, total)
-    for block in range(1, blocks - 1):
+    for block in tl.range(1, blocks - 1, num_stages=AHEAD):
         value = block_at(x, block, low, high, False, VECTORS, WIDTH)
         most, total = add_block(value, most, total)
     if blocks > 1:
@@ -136,11 +151,23 @@ def gradient_block(
 
 @jit
 def gradient_kernel(
-    x, targets, lse, dy, dx, v, ignored, group, parts, VECTORS: tl.constexpr, WIDTH: tl.constexpr
+    x,
+    targets,
+    lse,
+    dy,
+    dx,
+    v,
+    ignored,
+    group,
+    parts,
+    VECTORS: tl.constexpr,
+    WIDTH: tl.constexpr,
+    LINE: tl.constexpr,
+    AHEAD: tl.constexpr,
 ):
     """Compute *group* blocks of a row of dx in each of its *parts* programs."""
     row, begin = tl.program_id(0) // parts, tl.program_id(0) % parts * group
-    start, low = start_of(row, v, WIDTH)
+    start, low = start_of(row, v, LINE)
     x += start
     dx += start
     high, blocks = low + v, tl.cdiv(low + v, VECTORS * WIDTH)
@@ -151,7 +178,7 @@ def gradient_kernel(
     target = target.to(tl.int32) + low
     if begin == 0:
         gradient_block(x, dx, 0, low, high, norm, target, grad, True, VECTORS, WIDTH)
-    for block in range(tl.maximum(begin, 1), tl.minimum(end, blocks - 1)):
+    for block in tl.range(tl.maximum(begin, 1), tl.minimum(end, blocks - 1), num_stages=AHEAD):
         gradient_block(x, dx, block, low, high, norm, target, grad, False, VECTORS, WIDTH)
     if (blocks > 1) & (end == blocks) & (begin < end):
         last = blocks - 1
@@ -161,7 +188,8 @@ def gradient_kernel(
 def constants(x: torch.Tensor, tiling: Tiling) -> dict[str, int]:
     """Return the constants of a launch with *tiling*."""
     width = VECTOR // x.element_size()
-    return {"VECTORS": tiling["VECTORS"], "WIDTH": width, "num_warps": tiling["warps"]}
+    known = {"WIDTH": width, "LINE": LINE // x.element_size(), "num_warps": tiling["warps"]}
+    return known | {name: tiling[name] for name in ("VECTORS", "AHEAD")}
 
 
 def losses_call(inputs: Inputs, lse: torch.Tensor, tiling: Tiling) -> Call:
@@ -182,7 +210,7 @@ def gradient_call(inputs: Inputs, lse: torch.Tensor, tiling: Tiling) -> Call:
     x, targets, dy = inputs["x"], inputs["targets"], inputs["dy"]
     m, v = x.shape
     dx, launch = torch.empty_like(x), constants(x, tiling)
-    most = triton.cdiv(v + launch["WIDTH"] - 1, launch["VECTORS"] * launch["WIDTH"])
+    most = triton.cdiv(v + launch["LINE"] - 1, launch["VECTORS"] * launch["WIDTH"])
     group = tiling["GROUP"] or most
     parts = triton.cdiv(most, group)
     arguments = (x, targets, lse, dy, dx, v, IGNORED, group, parts)

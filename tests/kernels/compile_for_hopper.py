@@ -5,6 +5,7 @@ A process of its own: in that of the tests Triton interprets the kernels.
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import traceback
@@ -24,7 +25,7 @@ from gpuperf.kernels import _split_kv as split_kv
 from gpuperf.kernels import softmax
 from gpuperf.kernels._matmul_triton import matmul_kernel, matmul_tma_kernel
 from gpuperf.kernels._sincos_triton import sincos_kernel
-from gpuperf.kernels.cross_entropy import TILINGS, gradient_kernel, losses_kernel
+from gpuperf.kernels.cross_entropy import gradient_kernel, losses_kernel
 from gpuperf.kernels.kv_append import append_kernel
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
@@ -210,15 +211,16 @@ LOGITS = dict.fromkeys(("x", "loss", "dy", "dx"), "*bf16") | {"targets": "*i64",
 
 def cross_entropy() -> None:
     """Whole vectors are loaded and stored, whether or not the vocabulary is a multiple of them."""
-    constants = {"VECTORS": TILINGS[0]["VECTORS"], "WIDTH": 8}
-    for kernel in (losses_kernel, gradient_kernel):
+    for kernel, ahead in itertools.product((losses_kernel, gradient_kernel), (1, 3)):
+        constants = {"VECTORS": 256, "WIDTH": 8, "LINE": 64, "AHEAD": ahead}
         names = [name for name in kernel.arg_names if name not in constants]
         kinds = {name: LOGITS.get(name, "i32") for name in names}
         for aligned in ([*LOGITS], [*LOGITS, "v"]):
             given = [name for name in aligned if name in names]
-            made = compiled(kernel, kinds, constants, given, num_warps=TILINGS[0]["warps"])
-            assert "ld.global.v4.b32" in loop_of(made.asm["ptx"]), (kernel, aligned)
-    assert "st.global.v4.b32" in loop_of(made.asm["ptx"])
+            loop = loop_of(compiled(kernel, kinds, constants, given, num_warps=8).asm["ptx"])
+            load = "ld.global.v4.b32" if ahead == 1 else "cp.async.cg.shared.global"
+            assert load in loop, (kernel, aligned, ahead)
+            assert ("st.global.v4.b32" in loop) == (kernel is gradient_kernel), (aligned, ahead)
 
 
 def linear_cross_entropy() -> None:

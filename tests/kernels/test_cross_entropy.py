@@ -58,7 +58,7 @@ def test_rows_may_begin_at_any_element(v: int, dtype: str, group: int) -> None:
     """From no whole block of aligned vectors up to several, which programs may share."""
     point = point_of(m=5, v=v, dtype=dtype)
     inputs = drawn(PLAIN, point)
-    got = by_triton(inputs, {"VECTORS": 128, "warps": 4, "GROUP": group})
+    got = by_triton(inputs, {"VECTORS": 128, "warps": 4, "AHEAD": 3, "GROUP": group})
     assert_right(got, plain.reference(inputs, point), 1e-5 if dtype == "fp32" else 1e-3)
 
 
@@ -68,7 +68,7 @@ def test_large_logits_do_not_overflow_and_masked_ones_get_nothing() -> None:
     inputs["x"][0] *= 1e4
     inputs["x"][1, :600] = -torch.inf  # vectors of nothing else
     inputs["targets"][1] = 650
-    loss, dx = by_triton(inputs, {"VECTORS": 32, "warps": 1, "GROUP": 1})
+    loss, dx = by_triton(inputs, {"VECTORS": 32, "warps": 1, "AHEAD": 1, "GROUP": 1})
     assert_right((loss, dx), plain.reference(inputs, point), 1e-3)
     assert not dx[1, :600].any()
 
