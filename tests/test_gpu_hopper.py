@@ -35,6 +35,7 @@ OTHERS = [
     for d, keys, members, stages in ((64, 128, 3, 2), (64, 128, 2, 4), (128, 64, 2, 4))
     for turns in (False, True)
 ]
+OTHERS += [(d, forward.Plan(keys, 2, 4, False, joined=True)) for d, keys in ((64, 128), (128, 64))]
 Tensors = dict[str, torch.Tensor]
 
 
@@ -185,6 +186,19 @@ def test_programs_compute_several_tiles(d: int, align: str) -> None:
         gradients = backward.backward(q, k, v, o, given["do"], lse, mask)
         got |= dict(zip(("dq", "dk", "dv"), gradients, strict=True))
     assert_close(got, exact(given, mask), torch.finfo(torch.bfloat16).eps)
+
+
+@pytest.mark.parametrize("align", ["no mask", "lower right", "documents"])
+@pytest.mark.parametrize("keys", [100, 300])
+def test_a_tile_may_begin_beside_the_end_of_another(keys: int, align: str) -> None:
+    """384 tiles of one to three blocks of keys."""
+    given = drawn((8, 16, 16, 300, keys), 128, torch.bfloat16)
+    mask = mask_of(align, given)._replace(cap=3.0 if align == "lower right" else 0.0)
+    if align == "documents":
+        mask = mask._replace(band=band_at(align, 300, keys))
+    plan = forward.Plan(128, 2, 2, False, joined=True)
+    o, lse = forward.forward(given["q"], given["k"], given["v"], mask, plan)
+    assert_close({"o": o, "lse": lse}, exact(given, mask), torch.finfo(torch.bfloat16).eps)
 
 
 @pytest.mark.parametrize("layout", ["b n h d", "with gaps"])

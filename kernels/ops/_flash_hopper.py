@@ -35,24 +35,28 @@ from typing import NamedTuple
 
 import torch
 from gpuperf.kernels._flash import Mask, _plain
-from gpuperf.kernels._flash_hopper_ranges import clear_blocks, clear_keys, hide, key_blocks
+from gpuperf.kernels._flash_hopper_blocks import (
+    add_last_values,
+    add_values,
+    attend_blocks,
+    first_scores,
+    first_shares,
+    multiply,
+)
+from gpuperf.kernels._flash_hopper_ranges import clear_blocks, clear_keys, key_blocks
 from gpuperf.kernels._flash_hopper_schedule import Work, schedule, table_of, work_of
 from gpuperf.kernels._gluon import (
     barriers,
     descriptor,
-    fast_tanh,
     fence_async_shared,
     gl,
     gluon_jit,
-    left_operand,
     mbarrier,
     packed,
     processors_of,
     sums_layout,
     thread_barrier,
     tma,
-    warpgroup_mma,
-    warpgroup_mma_wait,
 )
 
 from gpuperf.jit import triton
@@ -60,20 +64,22 @@ from gpuperf.jit import triton
 
 class Plan(NamedTuple):
     """The keys of a block, warpgroups that compute, blocks in shared memory, whether warpgroups
-    take turns, and how long a row takes for a block of keys, relative to the other plan."""
+    take turns, how long a row takes for a block of keys, relative to the other plan, and whether a
+    tile begins beside the last products of the tile before, which needs no turns and d < 256."""
 
     keys: int
     members: int
     stages: int
     turns: bool
     pace: float = 1.0
+    joined: bool = False
 
 
 # By head dim and whether there is a mask: chosen by times of 2,048 to 16,384 tokens on an H200.
 PLANS = {
     (64, False): (Plan(128, 3, 2, True), Plan(128, 2, 4, True, 1.06)),
     (64, True): (Plan(128, 3, 2, True), Plan(128, 2, 4, True, 1.06)),
-    (128, False): (Plan(128, 2, 2, False),),
+    (128, False): (Plan(128, 2, 2, False, joined=True),),
     (128, True): (Plan(128, 2, 2, True),),
     (256, False): (Plan(64, 2, 2, False),),
     (256, True): (Plan(64, 2, 2, False),),
@@ -121,184 +127,169 @@ def load_blocks(given, buffers, bars, grid, MASK: gl.constexpr):
 
 
 @gluon_jit
-def soften(scores, most, total, factor, MASKED: gl.constexpr):
-    """Return exp2(scores · factor - maximum), the maximum, the sum, and the old sum's factor."""
-    risen = gl.maximum(most, gl.max(scores, 1) * factor)
-    shift = risen
-    if MASKED:
-        shift = gl.where(risen == float("-inf"), 0.0, risen)
-    share = gl.exp2(scores * factor - shift[:, None])
-    shrink = gl.exp2(most - shift)
-    return share, risen, total * shrink + gl.sum(share, 1), shrink
-
-
-@gluon_jit
-def begin_scores(q_tile, k_tiles, k_full, step):
-    """Begin the product of the queries and a block of keys."""
-    STAGES: gl.constexpr = k_tiles.shape[0]
+def place_of(tile, held, MASK: gl.constexpr, MEMBER: gl.constexpr):
+    """Return where the rows of a warpgroup are in o, what they attend to, and blocks of keys: the
+    first, the first that needs no mask, the one after the last of these, and that after the last.
+    """
+    buffers, _bars, grid, scalars = held
+    q_tiles, k_tiles, _v_tiles, _o_tiles = buffers
+    blocks, heads, _group, offset, nq, nk, key_begins, key_ends = grid
+    factor, slope = scalars
+    MEMBERS: gl.constexpr = q_tiles.shape[0]
     BN: gl.constexpr = k_tiles.shape[1]
-    mbarrier.wait(k_full.index(step % STAGES), step // STAGES & 1)
-    none = gl.zeros([64, BN], gl.float32, sums_layout(BN))
-    keys = k_tiles.index(step % STAGES).permute((1, 0))
-    return warpgroup_mma(q_tile, keys, none, use_acc=False, is_async=True)
-
-
-@gluon_jit
-def begin_values(shares, v_tiles, v_full, acc, step):
-    """Begin to add the product of the shares and a block of values."""
-    STAGES: gl.constexpr = v_tiles.shape[0]
-    mbarrier.wait(v_full.index(step % STAGES), step // STAGES & 1)
-    return warpgroup_mma(shares, v_tiles.index(step % STAGES), acc, is_async=True)
+    block, b, h = tile % blocks, tile // blocks // heads, tile // blocks % heads
+    first = (block * MEMBERS + MEMBER) * 64
+    i = first + gl.arange(0, 64, gl.SliceLayout(1, sums_layout(BN)))
+    begins, ends = i, i
+    if MASK == "band":
+        begins = gl.load(key_begins + i, i < nq, 0)
+        ends = gl.load(key_ends + i, i < nq, 0)
+    keys = clear_keys(first, grid, MASK)
+    rows = (i, begins, ends, keys, offset, nk, factor, slope)
+    begin, end = key_blocks(block, grid, MASK, 64 * MEMBERS, BN)
+    low, clear = clear_blocks(keys, (begin, end), BN)
+    return (b, h, first), rows, (begin, low, clear, end)
 
 
 @gluon_jit
 def begin_tile(
-    step, turn, start, q_tile, buffers, bars, rows, MASK: gl.constexpr, CAPPED: gl.constexpr
-):
-    """Return the sums of o, of the shares, the maximum of the scores, the shares of the last block,
-    and the steps and turns so far."""
+    step, turn, rows, blocks, buffers, bars,
+    MASK: gl.constexpr, CAPPED: gl.constexpr, MEMBER: gl.constexpr, JOINED: gl.constexpr,
+):  # fmt: skip
+    """Return the state after the first block of keys that is read."""
     _q_tiles, k_tiles, v_tiles, _o_tiles = buffers
-    _q_full, _q_empty, k_full, k_empty, _v_full, _v_empty, _turns = bars
-    _i, _begins, _ends, _keys, _offset, _nk, factor, slope = rows
-    STAGES: gl.constexpr = k_tiles.shape[0]
+    begin, _low, _clear, end = blocks
+    BN: gl.constexpr = k_tiles.shape[1]
     D: gl.constexpr = v_tiles.shape[2]
-    ROWS: gl.constexpr = gl.SliceLayout(1, sums_layout(k_tiles.shape[1]))
-    pending = begin_scores(q_tile, k_tiles, k_full, step)
-    scores = warpgroup_mma_wait(0, deps=(pending,))
-    mbarrier.arrive(k_empty.index(step % STAGES), count=1)
-    if CAPPED:
-        scores = fast_tanh(scores * slope)
-    scores = hide(scores, start, rows, MASK)
-    most = gl.full([64], float("-inf"), gl.float32, ROWS)
-    total = gl.zeros([64], gl.float32, ROWS)
-    share, most, total, _shrink = soften(scores, most, total, factor, True)
+    scores = first_scores(step, begin == end - 1, buffers, bars, MEMBER, JOINED)
+    share, total, most = first_shares(scores, (end - 1) * BN, rows, MASK, CAPPED)
     acc = gl.zeros([64, D], gl.float32, sums_layout(D))
     return acc, total, most, packed(share, k_tiles.dtype), step + 1, turn
 
 
 @gluon_jit
-def attend_blocks(
-    state, first, last, buffers, bars, rows,
-    MASKED: gl.constexpr, MASK: gl.constexpr, CAPPED: gl.constexpr, MEMBER: gl.constexpr,
-    TURNS: gl.constexpr,
+def attend_tile(
+    state, rows, blocks, buffers, bars,
+    MASK: gl.constexpr, CAPPED: gl.constexpr, MEMBER: gl.constexpr, TURNS: gl.constexpr,
+    JOINED: gl.constexpr,
 ):  # fmt: skip
-    """Multiply by the blocks of keys before *last* down to *first*, and meanwhile the shares of the
-    block before by its values."""
-    q_tiles, k_tiles, v_tiles, _o_tiles = buffers
-    _q_full, _q_empty, k_full, k_empty, v_full, v_empty, turns = bars
-    _i, _begins, _ends, _keys, _offset, _nk, factor, slope = rows
-    MEMBERS: gl.constexpr = q_tiles.shape[0]
-    STAGES: gl.constexpr = k_tiles.shape[0]
-    BN: gl.constexpr = k_tiles.shape[1]
-    acc, total, most, shares, step, turn = state
-    for start in range((last - 1) * BN, first * BN - 1, -BN):
-        if TURNS:
-            mbarrier.wait(turns.index(MEMBER), turn & 1 ^ (1 if MEMBER == 0 else 0))
-        pending = begin_scores(q_tiles.index(MEMBER), k_tiles, k_full, step)
-        left = left_operand(shares, v_tiles.dtype, v_tiles.shape[2])
-        adding = begin_values(left, v_tiles, v_full, acc, step - 1)
-        if TURNS:
-            mbarrier.arrive(turns.index((MEMBER + 1) % MEMBERS), count=1)
-        scores = warpgroup_mma_wait(1, deps=(pending,))
-        mbarrier.arrive(k_empty.index(step % STAGES), count=1)
-        if CAPPED:
-            scores = fast_tanh(scores * slope)
-        if MASKED:
-            scores = hide(scores, start, rows, MASK)
-        share, most, total, shrink = soften(scores, most, total, factor, MASKED)
-        before = step - 1
-        # It has completed: ptxas moves no softmax below the end of the products past this branch.
-        mbarrier.wait(v_full.index(before % STAGES), before // STAGES & 1)
-        acc, left = warpgroup_mma_wait(0, deps=(adding, left))
-        mbarrier.arrive(v_empty.index(before % STAGES), count=1)
-        acc = acc * gl.convert_layout(shrink, gl.SliceLayout(1, acc.type.layout))[:, None]
-        shares = packed(share, k_tiles.dtype)
-        step += 1
-        turn += 1
-    return acc, total, most, shares, step, turn
+    """Return the state after all blocks of keys of a tile but the first that is read."""
+    begin, low, clear, end = blocks
+    state = attend_blocks(
+        state, clear, end - 1, begin, buffers, bars, rows, True, MASK, CAPPED, MEMBER, TURNS, JOINED
+    )
+    state = attend_blocks(
+        state, low, clear, begin, buffers, bars, rows, False, MASK, CAPPED, MEMBER, TURNS, JOINED
+    )
+    if MASK == "band":
+        state = attend_blocks(
+            state, begin, low, begin, buffers, bars, rows, True, MASK, CAPPED, MEMBER, TURNS, JOINED
+        )
+    return state
 
 
 @gluon_jit
-def end_tile(state, lse, o_at, at, o_tile, buffers, bars, nq, i):
-    """Add the product with the first block of values, and store o and the log-sum-exp."""
-    acc, total, most, shares, step, _turn = state
-    step -= 1
-    _q_tiles, _k_tiles, v_tiles, _o_tiles = buffers
-    _q_full, _q_empty, _k_full, _k_empty, v_full, v_empty, _turns = bars
-    STAGES: gl.constexpr = v_tiles.shape[0]
-    left = left_operand(shares, v_tiles.dtype, v_tiles.shape[2])
-    adding = begin_values(left, v_tiles, v_full, acc, step)
-    acc, left = warpgroup_mma_wait(0, deps=(adding, left))
-    mbarrier.arrive(v_empty.index(step % STAGES), count=1)
+def store_tile(acc, total, most, results, at, i, held, MEMBER: gl.constexpr):
+    """Store o and the log-sum-exp."""
+    lse, o_at, _tiles_at = results
+    buffers, _bars, grid, _scalars = held
+    _blocks, heads, _group, _offset, nq, _nk, _key_begins, _key_ends = grid
+    b, h, first = at
+    o_tile = buffers[3].index(MEMBER)
     nothing = total == 0.0
     total = gl.where(nothing, 1.0, total)
     norm = gl.where(nothing, float("inf"), most + gl.log2(total))
-    gl.store(lse + i, norm, i < nq)
+    gl.store(lse + (b * heads + h).to(gl.int64) * nq + i, norm, i < nq)
     inverse = gl.convert_layout(1.0 / total, gl.SliceLayout(1, acc.type.layout))
     tma.store_wait(0)
     thread_barrier()
     o_tile.store((acc * inverse[:, None]).to(o_tile.dtype))
     fence_async_shared()
-    tma.async_copy_shared_to_global(o_at, at, o_tile)
+    tma.async_copy_shared_to_global(o_at, [b, h, first, 0], o_tile)
+
+
+@gluon_jit
+def attend_in_turn(
+    results, held,
+    MASK: gl.constexpr, CAPPED: gl.constexpr, MEMBER: gl.constexpr, TURNS: gl.constexpr,
+    OWN: gl.constexpr,
+):  # fmt: skip
+    """Compute 64 rows of o of one tile after another."""
+    _lse, _o_at, tiles_at = results
+    buffers, bars, _grid, _scalars = held
+    q_full, q_empty, _k_full, _k_empty, _v_full, _v_empty, _turns = bars
+    step = 0
+    turn = 0
+    tiles_at += gl.program_id(0)
+    tile = gl.load(tiles_at + gl.num_programs(0))
+    for number in range(gl.load(tiles_at)):
+        at, rows, blocks = place_of(tile, held, MASK, MEMBER)
+        tile = gl.load(tiles_at + (number + 2) * gl.num_programs(0))
+        mbarrier.wait(q_full.index(MEMBER), number & 1)
+        state = begin_tile(step, turn, rows, blocks, buffers, bars, MASK, CAPPED, MEMBER, False)
+        state = attend_tile(state, rows, blocks, buffers, bars, MASK, CAPPED, MEMBER, TURNS, False)
+        if OWN:
+            mbarrier.arrive(q_empty.index(MEMBER), count=1)
+        _acc, total, most, _shares, step, turn = state
+        acc = add_last_values(state, buffers, bars)
+        store_tile(acc, total, most, results, at, rows[0], held, MEMBER)
+        if not OWN:
+            tma.store_wait(0)
+            mbarrier.arrive(q_empty.index(MEMBER), count=1)
+    tma.store_wait(0)
+
+
+@gluon_jit
+def attend_joined(results, held, MASK: gl.constexpr, CAPPED: gl.constexpr, MEMBER: gl.constexpr):
+    """Compute 64 rows of o of each tile, and begin the next beside the last products of a tile."""
+    _lse, _o_at, tiles_at = results
+    buffers, bars, _grid, _scalars = held
+    _q_tiles, k_tiles, _v_tiles, _o_tiles = buffers
+    q_full = bars[0]
+    BN: gl.constexpr = k_tiles.shape[1]
+    tiles_at += gl.program_id(0)
+    count = gl.load(tiles_at)
+    tile = gl.load(tiles_at + gl.num_programs(0))
+    at, rows, blocks = place_of(tile, held, MASK, MEMBER)
+    mbarrier.wait(q_full.index(MEMBER), 0)
+    state = begin_tile(0, 0, rows, blocks, buffers, bars, MASK, CAPPED, MEMBER, True)
+    none = state[0]
+    for number in range(count):
+        state = attend_tile(state, rows, blocks, buffers, bars, MASK, CAPPED, MEMBER, False, True)
+        ended, i = at, rows[0]
+        tile = gl.load(tiles_at + (number + 2) * gl.num_programs(0))
+        at, rows, blocks = place_of(tile, held, MASK, MEMBER)
+        acc, total, most, shares, step, turn = state
+        if number + 1 < count:
+            begin, _low, _clear, end = blocks
+            mbarrier.wait(q_full.index(MEMBER), number + 1 & 1)
+            last = begin == end - 1
+            scores, adding, left = multiply(state, last, buffers, bars, MEMBER, False, True)
+            share, next_total, next_most = first_shares(scores, (end - 1) * BN, rows, MASK, CAPPED)
+            acc = add_values(adding, left, step - 1, buffers, bars)
+            # Behind the wait, as ptxas lets products wait for each other where it sees operands of
+            # a product change beside another.
+            shares = packed(share, k_tiles.dtype)
+            store_tile(acc, total, most, results, ended, i, held, MEMBER)
+            total, most = next_total, next_most
+        else:
+            acc = add_last_values(state, buffers, bars)
+            store_tile(acc, total, most, results, ended, i, held, MEMBER)
+        state = (none, total, most, shares, step + 1, turn)
+    tma.store_wait(0)
 
 
 @gluon_jit
 def attend(
     results, held,
     MASK: gl.constexpr, CAPPED: gl.constexpr, MEMBER: gl.constexpr, TURNS: gl.constexpr,
-    OWN: gl.constexpr,
+    OWN: gl.constexpr, JOINED: gl.constexpr,
 ):  # fmt: skip
     """Compute 64 rows of o of each tile in a warpgroup."""
-    lse, o_at, tiles_at = results
-    buffers, bars, grid, scalars = held
-    q_tiles, k_tiles, _v_tiles, o_tiles = buffers
-    q_full, q_empty, _k_full, _k_empty, _v_full, _v_empty, _turns = bars
-    blocks, heads, _group, offset, nq, nk, key_begins, key_ends = grid
-    factor, slope = scalars
-    BN: gl.constexpr = k_tiles.shape[1]
-    BM: gl.constexpr = 64 * q_tiles.shape[0]
-    q_tile = q_tiles.index(MEMBER)
-    phase = 0
-    step = 0
-    turn = 0
-    tiles_at += gl.program_id(0)
-    tile = gl.load(tiles_at + gl.num_programs(0))
-    for number in range(gl.load(tiles_at)):
-        block, b, h = tile % blocks, tile // blocks // heads, tile // blocks % heads
-        tile = gl.load(tiles_at + (number + 2) * gl.num_programs(0))
-        first = block * BM + MEMBER * 64
-        i = first + gl.arange(0, 64, gl.SliceLayout(1, sums_layout(BN)))
-        begins, ends = i, i
-        if MASK == "band":
-            begins = gl.load(key_begins + i, i < nq, 0)
-            ends = gl.load(key_ends + i, i < nq, 0)
-        keys = clear_keys(first, grid, MASK)
-        rows = (i, begins, ends, keys, offset, nk, factor, slope)
-        begin, end = key_blocks(block, grid, MASK, BM, BN)
-        low, clear = clear_blocks(keys, (begin, end), BN)
-        mbarrier.wait(q_full.index(MEMBER), phase)
-        state = begin_tile(step, turn, (end - 1) * BN, q_tile, buffers, bars, rows, MASK, CAPPED)
-        state = attend_blocks(
-            state, clear, end - 1, buffers, bars, rows, True, MASK, CAPPED, MEMBER, TURNS
-        )
-        state = attend_blocks(
-            state, low, clear, buffers, bars, rows, False, MASK, CAPPED, MEMBER, TURNS
-        )
-        if MASK == "band":
-            state = attend_blocks(
-                state, begin, low, buffers, bars, rows, True, MASK, CAPPED, MEMBER, TURNS
-            )
-        if OWN:
-            mbarrier.arrive(q_empty.index(MEMBER), count=1)
-        of_head = lse + (b * heads + h).to(gl.int64) * nq
-        at, o_tile = [b, h, first, 0], o_tiles.index(MEMBER)
-        end_tile(state, of_head, o_at, at, o_tile, buffers, bars, nq, i)
-        _acc, _total, _most, _shares, step, turn = state
-        if not OWN:
-            tma.store_wait(0)
-            mbarrier.arrive(q_empty.index(MEMBER), count=1)
-        phase ^= 1
-    tma.store_wait(0)
+    if JOINED:
+        attend_joined(results, held, MASK, CAPPED, MEMBER)
+    else:
+        attend_in_turn(results, held, MASK, CAPPED, MEMBER, TURNS, OWN)
 
 
 # One compilation serves all sizes.
@@ -308,7 +299,7 @@ def forward_hopper_kernel(
     blocks, heads, group,
     MASK: gl.constexpr, CAPPED: gl.constexpr, D: gl.constexpr, BN: gl.constexpr,
     MEMBERS: gl.constexpr, STAGES: gl.constexpr, TURNS: gl.constexpr, OWN: gl.constexpr,
-    REGISTERS: gl.constexpr, LOADER: gl.constexpr,
+    JOINED: gl.constexpr, REGISTERS: gl.constexpr, LOADER: gl.constexpr,
 ):  # fmt: skip
     """Allocate shared memory, and divide the work between the warps that load and that compute."""
     LAYOUT: gl.constexpr = gl.NVMMASharedLayout(128, 16, 2)
@@ -331,8 +322,8 @@ def forward_hopper_kernel(
     if MEMBERS == 2:
         gl.warp_specialize(
             [
-                (attend, (results, held, MASK, CAPPED, 0, TURNS, OWN)),
-                (attend, (results, held, MASK, CAPPED, 1, TURNS, OWN)),
+                (attend, (results, held, MASK, CAPPED, 0, TURNS, OWN, JOINED)),
+                (attend, (results, held, MASK, CAPPED, 1, TURNS, OWN, JOINED)),
                 (load_blocks, (given, buffers, bars, grid, MASK)),
             ],
             [4, 1],
@@ -341,9 +332,9 @@ def forward_hopper_kernel(
     else:
         gl.warp_specialize(
             [
-                (attend, (results, held, MASK, CAPPED, 0, TURNS, OWN)),
-                (attend, (results, held, MASK, CAPPED, 1, TURNS, OWN)),
-                (attend, (results, held, MASK, CAPPED, 2, TURNS, OWN)),
+                (attend, (results, held, MASK, CAPPED, 0, TURNS, OWN, JOINED)),
+                (attend, (results, held, MASK, CAPPED, 1, TURNS, OWN, JOINED)),
+                (attend, (results, held, MASK, CAPPED, 2, TURNS, OWN, JOINED)),
                 (load_blocks, (given, buffers, bars, grid, MASK)),
             ],
             [4, 4, 1],
@@ -392,6 +383,7 @@ def forward(
         STAGES=plan.stages,
         TURNS=plan.turns,
         OWN=d < 256,
+        JOINED=plan.joined,
         REGISTERS=own,
         LOADER=loader,
         num_warps=4,

@@ -46,14 +46,16 @@ LINE = 128  # bytes of a line of the L2: the loads of a warp then take whole one
 # VECTORS is the number of vectors of a block, AHEAD the number of blocks that are on their way.
 TILINGS = tuple(
     {"VECTORS": 32 * warps * each, "warps": warps, "AHEAD": ahead}
-    for warps, each, ahead in ((4, 4, 4), (4, 2, 4), (8, 2, 4), (4, 2, 1), (4, 4, 1), (8, 2, 1))
+    for warps, each, ahead in ((4, 4, 4), (4, 4, 5), (4, 8, 3), (8, 2, 4), (8, 2, 1), (4, 2, 1))
 )
 
 # GROUP is the number of blocks of a row that a program of the backward has; 0: all.
 GRADIENTS = tuple(
     {"VECTORS": 32 * warps * each, "warps": warps, "AHEAD": ahead, "GROUP": group}
-    for group in (0, 4)
-    for warps, each, ahead in ((8, 1, 3), (4, 2, 3), (8, 1, 1), (4, 2, 1), (8, 2, 1))
+    for warps, each, ahead, group in (
+        *((4, 1, 3, 4), (8, 1, 3, 4), (4, 1, 1, 4), (8, 1, 1, 4), (4, 2, 1, 1)),
+        *((4, 2, 1, 0), (8, 2, 1, 0)),
+    )
 )
 
 

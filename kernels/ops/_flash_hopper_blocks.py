@@ -1,0 +1,167 @@
+"""Multiply by blocks of keys and values in a warpgroup on Hopper, in Gluon.
+
+*buffers*, *bars* and *rows* are the tuples of `_flash_hopper.py`. A *state* holds the sums of o,
+the sums of the shares and the maxima of the scores, the shares of the last block, packed, and the
+steps and turns so far.
+"""
+
+from __future__ import annotations
+
+from gpuperf.kernels._flash_hopper_ranges import hide
+from gpuperf.kernels._gluon import (
+    fast_tanh,
+    gl,
+    gluon_jit,
+    left_operand,
+    mbarrier,
+    packed,
+    sums_layout,
+    warpgroup_mma,
+    warpgroup_mma_wait,
+)
+
+
+@gluon_jit
+def soften(scores, most, total, factor, MASKED: gl.constexpr):
+    """Return exp2(scores · factor - maximum), the maximum, the sum, and the old sum's factor."""
+    risen = gl.maximum(most, gl.max(scores, 1) * factor)
+    shift = risen
+    if MASKED:
+        shift = gl.where(risen == float("-inf"), 0.0, risen)
+    share = gl.exp2(scores * factor - shift[:, None])
+    shrink = gl.exp2(most - shift)
+    return share, risen, total * shrink + gl.sum(share, 1), shrink
+
+
+@gluon_jit
+def begin_scores(q_tile, k_tiles, k_full, step):
+    """Begin the product of the queries and a block of keys."""
+    STAGES: gl.constexpr = k_tiles.shape[0]
+    BN: gl.constexpr = k_tiles.shape[1]
+    mbarrier.wait(k_full.index(step % STAGES), step // STAGES & 1)
+    none = gl.zeros([64, BN], gl.float32, sums_layout(BN))
+    keys = k_tiles.index(step % STAGES).permute((1, 0))
+    return warpgroup_mma(q_tile, keys, none, use_acc=False, is_async=True)
+
+
+@gluon_jit
+def begin_values(shares, v_tiles, v_full, acc, step):
+    """Begin to add the product of the shares and a block of values."""
+    STAGES: gl.constexpr = v_tiles.shape[0]
+    mbarrier.wait(v_full.index(step % STAGES), step // STAGES & 1)
+    return warpgroup_mma(shares, v_tiles.index(step % STAGES), acc, is_async=True)
+
+
+@gluon_jit
+def free_blocks(step, last, bars, MEMBER: gl.constexpr, STAGES: gl.constexpr, JOINED: gl.constexpr):
+    """Let the keys of *step* be overwritten, and behind the last of joined tiles the queries."""
+    _q_full, q_empty, _k_full, k_empty, _v_full, _v_empty, _turns = bars
+    mbarrier.arrive(k_empty.index(step % STAGES), count=1)
+    if JOINED:  # noqa: SIM102 - known when the kernel is compiled, unlike the other
+        if last:
+            mbarrier.arrive(q_empty.index(MEMBER), count=1)
+
+
+@gluon_jit
+def first_scores(step, last, buffers, bars, MEMBER: gl.constexpr, JOINED: gl.constexpr):
+    """Return the scores of a tile's first block of keys; *last*: it has no other."""
+    q_tiles, k_tiles, _v_tiles, _o_tiles = buffers
+    _q_full, _q_empty, k_full, _k_empty, _v_full, _v_empty, _turns = bars
+    pending = begin_scores(q_tiles.index(MEMBER), k_tiles, k_full, step)
+    scores = warpgroup_mma_wait(0, deps=(pending,))
+    free_blocks(step, last, bars, MEMBER, k_tiles.shape[0], JOINED)
+    return scores
+
+
+@gluon_jit
+def first_shares(scores, start, rows, MASK: gl.constexpr, CAPPED: gl.constexpr):
+    """Return the shares of a tile's first block, their sum, and the maximum of the scores."""
+    _i, _begins, _ends, _keys, _offset, _nk, factor, slope = rows
+    ROWS: gl.constexpr = gl.SliceLayout(1, sums_layout(scores.shape[1]))
+    if CAPPED:
+        scores = fast_tanh(scores * slope)
+    scores = hide(scores, start, rows, MASK)
+    most = gl.full([64], float("-inf"), gl.float32, ROWS)
+    total = gl.zeros([64], gl.float32, ROWS)
+    share, most, total, _shrink = soften(scores, most, total, factor, True)
+    return share, total, most
+
+
+@gluon_jit
+def multiply(
+    state, last, buffers, bars, MEMBER: gl.constexpr, TURNS: gl.constexpr, JOINED: gl.constexpr
+):
+    """Begin the products of the queries and a block of keys, and of the shares and the values of
+    the block before; return the scores, and the sums and the shares of the other product."""
+    q_tiles, k_tiles, v_tiles, _o_tiles = buffers
+    _q_full, _q_empty, k_full, _k_empty, v_full, _v_empty, turns = bars
+    acc, _total, _most, shares, step, turn = state
+    MEMBERS: gl.constexpr = q_tiles.shape[0]
+    if TURNS:
+        mbarrier.wait(turns.index(MEMBER), turn & 1 ^ (1 if MEMBER == 0 else 0))
+    pending = begin_scores(q_tiles.index(MEMBER), k_tiles, k_full, step)
+    left = left_operand(shares, v_tiles.dtype, v_tiles.shape[2])
+    adding = begin_values(left, v_tiles, v_full, acc, step - 1)
+    if TURNS:
+        mbarrier.arrive(turns.index((MEMBER + 1) % MEMBERS), count=1)
+    scores = warpgroup_mma_wait(1, deps=(pending,))
+    free_blocks(step, last, bars, MEMBER, k_tiles.shape[0], JOINED)
+    return scores, adding, left
+
+
+@gluon_jit
+def add_values(adding, left, step, buffers, bars):
+    """Return the sums of o once the product with the values of *step* has been added."""
+    _q_tiles, _k_tiles, v_tiles, _o_tiles = buffers
+    _q_full, _q_empty, _k_full, _k_empty, v_full, v_empty, _turns = bars
+    STAGES: gl.constexpr = v_tiles.shape[0]
+    # It has completed: ptxas moves no softmax below the end of the products past this branch.
+    mbarrier.wait(v_full.index(step % STAGES), step // STAGES & 1)
+    acc, left = warpgroup_mma_wait(0, deps=(adding, left))
+    mbarrier.arrive(v_empty.index(step % STAGES), count=1)
+    return acc
+
+
+@gluon_jit
+def add_last_values(state, buffers, bars):
+    """Return the sums of o with the product of the shares of the last block and its values."""
+    _q_tiles, _k_tiles, v_tiles, _o_tiles = buffers
+    _q_full, _q_empty, _k_full, _k_empty, v_full, v_empty, _turns = bars
+    acc, _total, _most, shares, step, _turn = state
+    STAGES: gl.constexpr = v_tiles.shape[0]
+    step -= 1
+    left = left_operand(shares, v_tiles.dtype, v_tiles.shape[2])
+    adding = begin_values(left, v_tiles, v_full, acc, step)
+    acc, left = warpgroup_mma_wait(0, deps=(adding, left))
+    mbarrier.arrive(v_empty.index(step % STAGES), count=1)
+    return acc
+
+
+@gluon_jit
+def attend_blocks(
+    state, first, last, begin, buffers, bars, rows,
+    MASKED: gl.constexpr, MASK: gl.constexpr, CAPPED: gl.constexpr, MEMBER: gl.constexpr,
+    TURNS: gl.constexpr, JOINED: gl.constexpr,
+):  # fmt: skip
+    """Multiply by the blocks of keys before *last* down to *first*, and meanwhile the shares of the
+    block before by its values; *begin* is the last block of the tile that is read."""
+    _q_tiles, k_tiles, _v_tiles, _o_tiles = buffers
+    _i, _begins, _ends, _keys, _offset, _nk, factor, slope = rows
+    BN: gl.constexpr = k_tiles.shape[1]
+    acc, total, most, shares, step, turn = state
+    for start in range((last - 1) * BN, first * BN - 1, -BN):
+        now = (acc, total, most, shares, step, turn)
+        scores, adding, left = multiply(
+            now, start == begin * BN, buffers, bars, MEMBER, TURNS, JOINED
+        )
+        if CAPPED:
+            scores = fast_tanh(scores * slope)
+        if MASKED:
+            scores = hide(scores, start, rows, MASK)
+        share, most, total, shrink = soften(scores, most, total, factor, MASKED)
+        acc = add_values(adding, left, step - 1, buffers, bars)
+        acc = acc * gl.convert_layout(shrink, gl.SliceLayout(1, acc.type.layout))[:, None]
+        shares = packed(share, k_tiles.dtype)
+        step += 1
+        turn += 1
+    return acc, total, most, shares, step, turn
