@@ -15,7 +15,7 @@ that it loads the keys of a tile while it stores the results of the tile before.
 
 What each step gained, in TFLOP/s of 4 · 16 heads of 128 elements and 8,192 tokens, without and with
 a causal mask, on H200s (docs/measured has the first two and the last, in
-h200-compare-attention-8k and h200-attention):
+h200-compare-attention-8k, h200-attention and h200-attention-forward):
 
 - torch, with the scores in DRAM: 88 and 27.
 - Scores in registers, `_flash_forward.py`: 533 and 501.
@@ -23,10 +23,14 @@ h200-compare-attention-8k and h200-attention):
 - Programs that compute many tiles: 669 and 683. cuDNN had 700 and 641 beside the step before, and
   686 and 629 beside this one, so that the gain is 0 and 5 %. Of 2,048 tokens it was 573 and 448,
   and is 606 and 530, where cuDNN had 637 and 462, and 628 and 460.
+- Without a mask, tiles that begin beside the last products of the tile before: 709, where cuDNN has
+  694, and 642 of 2,048 tokens, where cuDNN has 635.
 
-What gained nothing, in trials of one process: turns without a mask (1 to 2 % slower), a fixed order
-of tiles (up to 8 %), blocks of 64 keys with three warpgroups (8 %, on an H100), and a polynomial of
-degree 3 for half or a quarter of the `exp2` (up to 30 %, and 5 to 8 % with capped scores).
+What gained nothing, in trials of one process: the last step with a mask (up to 6 % slower) or with
+heads of 64 elements (1 % faster to 2 % slower), turns without a mask (1 to 2 % slower), a fixed
+order of tiles (up to 8 %), blocks of 64 keys with three warpgroups (8 %, on an H100), and a
+polynomial of degree 3 for half or a quarter of the `exp2` (up to 30 %, and 5 to 8 % with capped
+scores).
 """
 
 from __future__ import annotations
@@ -38,8 +42,8 @@ from gpuperf.kernels._flash import Mask, _plain
 from gpuperf.kernels._flash_hopper_blocks import (
     add_last_values,
     add_values,
-    attend_blocks,
-    first_scores,
+    attend_tile,
+    begin_tile,
     first_shares,
     multiply,
 )
@@ -152,43 +156,6 @@ def place_of(tile, held, MASK: gl.constexpr, MEMBER: gl.constexpr):
 
 
 @gluon_jit
-def begin_tile(
-    step, turn, rows, blocks, buffers, bars,
-    MASK: gl.constexpr, CAPPED: gl.constexpr, MEMBER: gl.constexpr, JOINED: gl.constexpr,
-):  # fmt: skip
-    """Return the state after the first block of keys that is read."""
-    _q_tiles, k_tiles, v_tiles, _o_tiles = buffers
-    begin, _low, _clear, end = blocks
-    BN: gl.constexpr = k_tiles.shape[1]
-    D: gl.constexpr = v_tiles.shape[2]
-    scores = first_scores(step, begin == end - 1, buffers, bars, MEMBER, JOINED)
-    share, total, most = first_shares(scores, (end - 1) * BN, rows, MASK, CAPPED)
-    acc = gl.zeros([64, D], gl.float32, sums_layout(D))
-    return acc, total, most, packed(share, k_tiles.dtype), step + 1, turn
-
-
-@gluon_jit
-def attend_tile(
-    state, rows, blocks, buffers, bars,
-    MASK: gl.constexpr, CAPPED: gl.constexpr, MEMBER: gl.constexpr, TURNS: gl.constexpr,
-    JOINED: gl.constexpr,
-):  # fmt: skip
-    """Return the state after all blocks of keys of a tile but the first that is read."""
-    begin, low, clear, end = blocks
-    state = attend_blocks(
-        state, clear, end - 1, begin, buffers, bars, rows, True, MASK, CAPPED, MEMBER, TURNS, JOINED
-    )
-    state = attend_blocks(
-        state, low, clear, begin, buffers, bars, rows, False, MASK, CAPPED, MEMBER, TURNS, JOINED
-    )
-    if MASK == "band":
-        state = attend_blocks(
-            state, begin, low, begin, buffers, bars, rows, True, MASK, CAPPED, MEMBER, TURNS, JOINED
-        )
-    return state
-
-
-@gluon_jit
 def store_tile(acc, total, most, results, at, i, held, MEMBER: gl.constexpr):
     """Store o and the log-sum-exp."""
     lse, o_at, _tiles_at = results
@@ -267,8 +234,8 @@ def attend_joined(results, held, MASK: gl.constexpr, CAPPED: gl.constexpr, MEMBE
             scores, adding, left = multiply(state, last, buffers, bars, MEMBER, False, True)
             share, next_total, next_most = first_shares(scores, (end - 1) * BN, rows, MASK, CAPPED)
             acc = add_values(adding, left, step - 1, buffers, bars)
-            # Behind the wait, as ptxas lets products wait for each other where it sees operands of
-            # a product change beside another.
+            # After the wait: ptxas makes products wait for each other where registers that one
+            # reads are written beside another.
             shares = packed(share, k_tiles.dtype)
             store_tile(acc, total, most, results, ended, i, held, MEMBER)
             total, most = next_total, next_most
@@ -303,6 +270,8 @@ def forward_hopper_kernel(
 ):  # fmt: skip
     """Allocate shared memory, and divide the work between the warps that load and that compute."""
     LAYOUT: gl.constexpr = gl.NVMMASharedLayout(128, 16, 2)
+    # One place for the queries of a warpgroup. With two in turn, ptxas 12.8 took an address of the
+    # second loop of blocks from the first one, which may not run, and results were wrong.
     q_tiles = gl.allocate_shared_memory(q_at.dtype, [MEMBERS, 64, D], LAYOUT)
     k_tiles = gl.allocate_shared_memory(q_at.dtype, [STAGES, BN, D], LAYOUT)
     v_tiles = gl.allocate_shared_memory(q_at.dtype, [STAGES, BN, D], LAYOUT)

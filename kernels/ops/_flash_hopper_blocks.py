@@ -88,6 +88,30 @@ def first_shares(scores, start, rows, MASK: gl.constexpr, CAPPED: gl.constexpr):
 
 
 @gluon_jit
+def begin_tile(
+    step,
+    turn,
+    rows,
+    blocks,
+    buffers,
+    bars,
+    MASK: gl.constexpr,
+    CAPPED: gl.constexpr,
+    MEMBER: gl.constexpr,
+    JOINED: gl.constexpr,
+):
+    """Return the state after the first block of keys that is read."""
+    _q_tiles, k_tiles, v_tiles, _o_tiles = buffers
+    begin, _low, _clear, end = blocks
+    BN: gl.constexpr = k_tiles.shape[1]
+    D: gl.constexpr = v_tiles.shape[2]
+    scores = first_scores(step, begin == end - 1, buffers, bars, MEMBER, JOINED)
+    share, total, most = first_shares(scores, (end - 1) * BN, rows, MASK, CAPPED)
+    acc = gl.zeros([64, D], gl.float32, sums_layout(D))
+    return acc, total, most, packed(share, k_tiles.dtype), step + 1, turn
+
+
+@gluon_jit
 def multiply(
     state, last, buffers, bars, MEMBER: gl.constexpr, TURNS: gl.constexpr, JOINED: gl.constexpr
 ):
@@ -139,10 +163,20 @@ def add_last_values(state, buffers, bars):
 
 @gluon_jit
 def attend_blocks(
-    state, first, last, begin, buffers, bars, rows,
-    MASKED: gl.constexpr, MASK: gl.constexpr, CAPPED: gl.constexpr, MEMBER: gl.constexpr,
-    TURNS: gl.constexpr, JOINED: gl.constexpr,
-):  # fmt: skip
+    state,
+    first,
+    last,
+    begin,
+    buffers,
+    bars,
+    rows,
+    MASKED: gl.constexpr,
+    MASK: gl.constexpr,
+    CAPPED: gl.constexpr,
+    MEMBER: gl.constexpr,
+    TURNS: gl.constexpr,
+    JOINED: gl.constexpr,
+):
     """Multiply by the blocks of keys before *last* down to *first*, and meanwhile the shares of the
     block before by its values; *begin* is the last block of the tile that is read."""
     _q_tiles, k_tiles, _v_tiles, _o_tiles = buffers
@@ -165,3 +199,31 @@ def attend_blocks(
         step += 1
         turn += 1
     return acc, total, most, shares, step, turn
+
+
+@gluon_jit
+def attend_tile(
+    state,
+    rows,
+    blocks,
+    buffers,
+    bars,
+    MASK: gl.constexpr,
+    CAPPED: gl.constexpr,
+    MEMBER: gl.constexpr,
+    TURNS: gl.constexpr,
+    JOINED: gl.constexpr,
+):
+    """Return the state after all blocks of keys of a tile but the first that is read."""
+    begin, low, clear, end = blocks
+    state = attend_blocks(
+        state, clear, end - 1, begin, buffers, bars, rows, True, MASK, CAPPED, MEMBER, TURNS, JOINED
+    )
+    state = attend_blocks(
+        state, low, clear, begin, buffers, bars, rows, False, MASK, CAPPED, MEMBER, TURNS, JOINED
+    )
+    if MASK == "band":
+        state = attend_blocks(
+            state, begin, low, begin, buffers, bars, rows, True, MASK, CAPPED, MEMBER, TURNS, JOINED
+        )
+    return state
