@@ -35,7 +35,9 @@ OTHERS = [
     for d, keys, members, stages in ((64, 128, 3, 2), (64, 128, 2, 4), (128, 64, 2, 4))
     for turns in (False, True)
 ]
-OTHERS += [(d, forward.Plan(keys, 2, 4, False, joined=True)) for d, keys in ((64, 128), (128, 64))]
+OTHERS += [
+    (d, forward.Plan(keys, 2, 4, False, overlaps=True)) for d, keys in ((64, 128), (128, 64))
+]
 Tensors = dict[str, torch.Tensor]
 
 
@@ -196,7 +198,7 @@ def test_a_tile_may_begin_beside_the_end_of_another(keys: int, align: str) -> No
     mask = mask_of(align, given)._replace(cap=3.0 if align == "lower right" else 0.0)
     if align == "documents":
         mask = mask._replace(band=band_at(align, 300, keys))
-    plan = forward.Plan(128, 2, 2, False, joined=True)
+    plan = forward.Plan(128, 2, 2, False, overlaps=True)
     o, lse = forward.forward(given["q"], given["k"], given["v"], mask, plan)
     assert_close({"o": o, "lse": lse}, exact(given, mask), torch.finfo(torch.bfloat16).eps)
 

@@ -35,6 +35,8 @@ PLANS: Mapping[str, Mapping[str, Any]] = {
         "f128e": forward.Plan(64, 3, 3, False),
         "f128f": forward.Plan(64, 2, 4, True),
         "f128g": forward.Plan(64, 2, 3, True),
+        "f128h": forward.Plan(128, 2, 2, False, overlaps=True),
+        "f128i": forward.Plan(64, 3, 3, False, overlaps=True),
     },
     "b128": {
         "b128a": backward.Plan(64, 2),
@@ -48,6 +50,8 @@ PLANS: Mapping[str, Mapping[str, Any]] = {
         "f64e": forward.Plan(128, 2, 4, True),
         "f64f": forward.Plan(128, 3, 4, False),
         "f64g": forward.Plan(64, 2, 6, True),
+        "f64h": forward.Plan(128, 2, 4, False, overlaps=True),
+        "f64i": forward.Plan(64, 3, 4, False, overlaps=True),
     },
     "b64": {
         "b64a": backward.Plan(64, 2),

@@ -14,15 +14,15 @@ Each multiprocessor has one program, whose tiles a table names (`_flash_hopper_s
 that it loads the keys of a tile while it stores the results of the tile before.
 
 What each step gained, in TFLOP/s of 4 · 16 heads of 128 elements and 8,192 tokens, without and with
-a causal mask, on H200s (docs/measured has the first two and the last, in
-h200-compare-attention-8k, h200-attention and h200-attention-forward):
+a causal mask, on H200s (docs/measured has all but the third, in h200-compare-attention-8k,
+h200-attention and h200-attention-forward):
 
 - torch, with the scores in DRAM: 88 and 27.
 - Scores in registers, `_flash_forward.py`: 533 and 501.
 - A warp that loads, two products in flight, and with the mask turns: 680 and 663.
 - Programs that compute many tiles: 669 and 683. cuDNN had 700 and 641 beside the step before, and
   686 and 629 beside this one, so that the gain is 0 and 5 %. Of 2,048 tokens it was 573 and 448,
-  and is 606 and 530, where cuDNN had 637 and 462, and 628 and 460.
+  and then 606 and 530, where cuDNN had 637 and 462, and 628 and 460.
 - Without a mask, tiles that begin beside the last products of the tile before: 709, where cuDNN has
   694, and 642 of 2,048 tokens, where cuDNN has 635.
 
@@ -69,21 +69,21 @@ from gpuperf.jit import triton
 class Plan(NamedTuple):
     """The keys of a block, warpgroups that compute, blocks in shared memory, whether warpgroups
     take turns, how long a row takes for a block of keys, relative to the other plan, and whether a
-    tile begins beside the last products of the tile before, which needs no turns and d < 256."""
+    tile begins beside the last products of the tile before, as `forward` says."""
 
     keys: int
     members: int
     stages: int
     turns: bool
     pace: float = 1.0
-    joined: bool = False
+    overlaps: bool = False
 
 
 # By head dim and whether there is a mask: chosen by times of 2,048 to 16,384 tokens on an H200.
 PLANS = {
     (64, False): (Plan(128, 3, 2, True), Plan(128, 2, 4, True, 1.06)),
     (64, True): (Plan(128, 3, 2, True), Plan(128, 2, 4, True, 1.06)),
-    (128, False): (Plan(128, 2, 2, False, joined=True),),
+    (128, False): (Plan(128, 2, 2, False, overlaps=True),),
     (128, True): (Plan(128, 2, 2, True),),
     (256, False): (Plan(64, 2, 2, False),),
     (256, True): (Plan(64, 2, 2, False),),
@@ -207,7 +207,9 @@ def attend_in_turn(
 
 
 @gluon_jit
-def attend_joined(results, held, MASK: gl.constexpr, CAPPED: gl.constexpr, MEMBER: gl.constexpr):
+def attend_overlapping(
+    results, held, MASK: gl.constexpr, CAPPED: gl.constexpr, MEMBER: gl.constexpr
+):
     """Compute 64 rows of o of each tile, and begin the next beside the last products of a tile."""
     _lse, _o_at, tiles_at = results
     buffers, bars, _grid, _scalars = held
@@ -229,7 +231,7 @@ def attend_joined(results, held, MASK: gl.constexpr, CAPPED: gl.constexpr, MEMBE
         acc, total, most, shares, step, turn = state
         if number + 1 < count:
             begin, _low, _clear, end = blocks
-            mbarrier.wait(q_full.index(MEMBER), number + 1 & 1)
+            mbarrier.wait(q_full.index(MEMBER), (number + 1) & 1)
             last = begin == end - 1
             scores, adding, left = multiply(state, last, buffers, bars, MEMBER, False, True)
             share, next_total, next_most = first_shares(scores, (end - 1) * BN, rows, MASK, CAPPED)
@@ -250,11 +252,11 @@ def attend_joined(results, held, MASK: gl.constexpr, CAPPED: gl.constexpr, MEMBE
 def attend(
     results, held,
     MASK: gl.constexpr, CAPPED: gl.constexpr, MEMBER: gl.constexpr, TURNS: gl.constexpr,
-    OWN: gl.constexpr, JOINED: gl.constexpr,
+    OWN: gl.constexpr, OVERLAPS: gl.constexpr,
 ):  # fmt: skip
     """Compute 64 rows of o of each tile in a warpgroup."""
-    if JOINED:
-        attend_joined(results, held, MASK, CAPPED, MEMBER)
+    if OVERLAPS:
+        attend_overlapping(results, held, MASK, CAPPED, MEMBER)
     else:
         attend_in_turn(results, held, MASK, CAPPED, MEMBER, TURNS, OWN)
 
@@ -266,7 +268,7 @@ def forward_hopper_kernel(
     blocks, heads, group,
     MASK: gl.constexpr, CAPPED: gl.constexpr, D: gl.constexpr, BN: gl.constexpr,
     MEMBERS: gl.constexpr, STAGES: gl.constexpr, TURNS: gl.constexpr, OWN: gl.constexpr,
-    JOINED: gl.constexpr, REGISTERS: gl.constexpr, LOADER: gl.constexpr,
+    OVERLAPS: gl.constexpr, REGISTERS: gl.constexpr, LOADER: gl.constexpr,
 ):  # fmt: skip
     """Allocate shared memory, and divide the work between the warps that load and that compute."""
     LAYOUT: gl.constexpr = gl.NVMMASharedLayout(128, 16, 2)
@@ -291,8 +293,8 @@ def forward_hopper_kernel(
     if MEMBERS == 2:
         gl.warp_specialize(
             [
-                (attend, (results, held, MASK, CAPPED, 0, TURNS, OWN, JOINED)),
-                (attend, (results, held, MASK, CAPPED, 1, TURNS, OWN, JOINED)),
+                (attend, (results, held, MASK, CAPPED, 0, TURNS, OWN, OVERLAPS)),
+                (attend, (results, held, MASK, CAPPED, 1, TURNS, OWN, OVERLAPS)),
                 (load_blocks, (given, buffers, bars, grid, MASK)),
             ],
             [4, 1],
@@ -301,9 +303,9 @@ def forward_hopper_kernel(
     else:
         gl.warp_specialize(
             [
-                (attend, (results, held, MASK, CAPPED, 0, TURNS, OWN, JOINED)),
-                (attend, (results, held, MASK, CAPPED, 1, TURNS, OWN, JOINED)),
-                (attend, (results, held, MASK, CAPPED, 2, TURNS, OWN, JOINED)),
+                (attend, (results, held, MASK, CAPPED, 0, TURNS, OWN, OVERLAPS)),
+                (attend, (results, held, MASK, CAPPED, 1, TURNS, OWN, OVERLAPS)),
+                (attend, (results, held, MASK, CAPPED, 2, TURNS, OWN, OVERLAPS)),
                 (load_blocks, (given, buffers, bars, grid, MASK)),
             ],
             [4, 4, 1],
@@ -329,12 +331,18 @@ def plan_of(d: int, work: Work, processors: int) -> Plan:
 def forward(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: Mask, plan: Plan | None = None
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return o (b, h, n_q, d), and the log-sum-exp in base 2 of the scaled scores (b, h, n_q)."""
+    """Return o (b, h, n_q, d), and the log-sum-exp in base 2 of the scaled scores (b, h, n_q).
+
+    Raises: ValueError for a *plan* whose tiles overlap and whose warpgroups take turns, or whose
+    heads have 256 elements, as queries and results then share a place in shared memory.
+    """
     (q,), (k, v) = _plain(q), _plain(k, v)
     (b, h, nq, d), nk = q.shape, k.shape[2]
     work, processors = work_of(mask, q, k), processors_of(q.device)
     plan = plan or plan_of(d, work, processors)
     o, lse = torch.empty_like(q), torch.empty((b, h, nq), dtype=torch.float32, device=q.device)
+    if plan.overlaps and (plan.turns or d == 256):
+        raise ValueError(f"tiles of {plan} cannot overlap with heads of {d} elements")
     rows = 64 * plan.members
     table = table_of(work, rows, plan.keys, processors, q.device)
     launch, own, loader = REGISTERS[plan.members]
@@ -352,7 +360,7 @@ def forward(
         STAGES=plan.stages,
         TURNS=plan.turns,
         OWN=d < 256,
-        JOINED=plan.joined,
+        OVERLAPS=plan.overlaps,
         REGISTERS=own,
         LOADER=loader,
         num_warps=4,

@@ -53,23 +53,25 @@ def begin_values(shares, v_tiles, v_full, acc, step):
 
 
 @gluon_jit
-def free_blocks(step, last, bars, MEMBER: gl.constexpr, STAGES: gl.constexpr, JOINED: gl.constexpr):
-    """Let the keys of *step* be overwritten, and behind the last of joined tiles the queries."""
+def free_blocks(
+    step, last, bars, MEMBER: gl.constexpr, STAGES: gl.constexpr, OVERLAPS: gl.constexpr
+):
+    """Free the keys of *step*, and after a tile's last block its queries too, if tiles overlap."""
     _q_full, q_empty, _k_full, k_empty, _v_full, _v_empty, _turns = bars
     mbarrier.arrive(k_empty.index(step % STAGES), count=1)
-    if JOINED:  # noqa: SIM102 - known when the kernel is compiled, unlike the other
+    if OVERLAPS:  # noqa: SIM102 - a constant, unlike *last*
         if last:
             mbarrier.arrive(q_empty.index(MEMBER), count=1)
 
 
 @gluon_jit
-def first_scores(step, last, buffers, bars, MEMBER: gl.constexpr, JOINED: gl.constexpr):
+def first_scores(step, last, buffers, bars, MEMBER: gl.constexpr, OVERLAPS: gl.constexpr):
     """Return the scores of a tile's first block of keys; *last*: it has no other."""
     q_tiles, k_tiles, _v_tiles, _o_tiles = buffers
     _q_full, _q_empty, k_full, _k_empty, _v_full, _v_empty, _turns = bars
     pending = begin_scores(q_tiles.index(MEMBER), k_tiles, k_full, step)
     scores = warpgroup_mma_wait(0, deps=(pending,))
-    free_blocks(step, last, bars, MEMBER, k_tiles.shape[0], JOINED)
+    free_blocks(step, last, bars, MEMBER, k_tiles.shape[0], OVERLAPS)
     return scores
 
 
@@ -98,14 +100,14 @@ def begin_tile(
     MASK: gl.constexpr,
     CAPPED: gl.constexpr,
     MEMBER: gl.constexpr,
-    JOINED: gl.constexpr,
+    OVERLAPS: gl.constexpr,
 ):
     """Return the state after the first block of keys that is read."""
     _q_tiles, k_tiles, v_tiles, _o_tiles = buffers
     begin, _low, _clear, end = blocks
     BN: gl.constexpr = k_tiles.shape[1]
     D: gl.constexpr = v_tiles.shape[2]
-    scores = first_scores(step, begin == end - 1, buffers, bars, MEMBER, JOINED)
+    scores = first_scores(step, begin == end - 1, buffers, bars, MEMBER, OVERLAPS)
     share, total, most = first_shares(scores, (end - 1) * BN, rows, MASK, CAPPED)
     acc = gl.zeros([64, D], gl.float32, sums_layout(D))
     return acc, total, most, packed(share, k_tiles.dtype), step + 1, turn
@@ -113,7 +115,7 @@ def begin_tile(
 
 @gluon_jit
 def multiply(
-    state, last, buffers, bars, MEMBER: gl.constexpr, TURNS: gl.constexpr, JOINED: gl.constexpr
+    state, last, buffers, bars, MEMBER: gl.constexpr, TURNS: gl.constexpr, OVERLAPS: gl.constexpr
 ):
     """Begin the products of the queries and a block of keys, and of the shares and the values of
     the block before; return the scores, and the sums and the shares of the other product."""
@@ -129,7 +131,7 @@ def multiply(
     if TURNS:
         mbarrier.arrive(turns.index((MEMBER + 1) % MEMBERS), count=1)
     scores = warpgroup_mma_wait(1, deps=(pending,))
-    free_blocks(step, last, bars, MEMBER, k_tiles.shape[0], JOINED)
+    free_blocks(step, last, bars, MEMBER, k_tiles.shape[0], OVERLAPS)
     return scores, adding, left
 
 
@@ -139,7 +141,8 @@ def add_values(adding, left, step, buffers, bars):
     _q_tiles, _k_tiles, v_tiles, _o_tiles = buffers
     _q_full, _q_empty, _k_full, _k_empty, v_full, v_empty, _turns = bars
     STAGES: gl.constexpr = v_tiles.shape[0]
-    # It has completed: ptxas moves no softmax below the end of the products past this branch.
+    # This barrier has completed: ptxas moves no softmax past this branch, below the end of the
+    # products.
     mbarrier.wait(v_full.index(step % STAGES), step // STAGES & 1)
     acc, left = warpgroup_mma_wait(0, deps=(adding, left))
     mbarrier.arrive(v_empty.index(step % STAGES), count=1)
@@ -167,18 +170,17 @@ def attend_blocks(
     first,
     last,
     begin,
-    buffers,
-    bars,
-    rows,
+    held,
     MASKED: gl.constexpr,
     MASK: gl.constexpr,
     CAPPED: gl.constexpr,
     MEMBER: gl.constexpr,
     TURNS: gl.constexpr,
-    JOINED: gl.constexpr,
+    OVERLAPS: gl.constexpr,
 ):
     """Multiply by the blocks of keys before *last* down to *first*, and meanwhile the shares of the
     block before by its values; *begin* is the last block of the tile that is read."""
+    buffers, bars, rows = held
     _q_tiles, k_tiles, _v_tiles, _o_tiles = buffers
     _i, _begins, _ends, _keys, _offset, _nk, factor, slope = rows
     BN: gl.constexpr = k_tiles.shape[1]
@@ -186,7 +188,7 @@ def attend_blocks(
     for start in range((last - 1) * BN, first * BN - 1, -BN):
         now = (acc, total, most, shares, step, turn)
         scores, adding, left = multiply(
-            now, start == begin * BN, buffers, bars, MEMBER, TURNS, JOINED
+            now, start == begin * BN, buffers, bars, MEMBER, TURNS, OVERLAPS
         )
         if CAPPED:
             scores = fast_tanh(scores * slope)
@@ -212,18 +214,19 @@ def attend_tile(
     CAPPED: gl.constexpr,
     MEMBER: gl.constexpr,
     TURNS: gl.constexpr,
-    JOINED: gl.constexpr,
+    OVERLAPS: gl.constexpr,
 ):
     """Return the state after all blocks of keys of a tile but the first that is read."""
     begin, low, clear, end = blocks
+    held = (buffers, bars, rows)
     state = attend_blocks(
-        state, clear, end - 1, begin, buffers, bars, rows, True, MASK, CAPPED, MEMBER, TURNS, JOINED
+        state, clear, end - 1, begin, held, True, MASK, CAPPED, MEMBER, TURNS, OVERLAPS
     )
     state = attend_blocks(
-        state, low, clear, begin, buffers, bars, rows, False, MASK, CAPPED, MEMBER, TURNS, JOINED
+        state, low, clear, begin, held, False, MASK, CAPPED, MEMBER, TURNS, OVERLAPS
     )
     if MASK == "band":
         state = attend_blocks(
-            state, begin, low, begin, buffers, bars, rows, True, MASK, CAPPED, MEMBER, TURNS, JOINED
+            state, begin, low, begin, held, True, MASK, CAPPED, MEMBER, TURNS, OVERLAPS
         )
     return state

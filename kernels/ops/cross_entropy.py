@@ -41,12 +41,13 @@ IGNORED_TARGETS = Axis(
 SPREAD = 3.0  # standard deviation of logits: some classes of each row are likely
 LARGEST_PIECE = 2**27  # float64 logits that the reference holds at a time: 1 GiB
 VECTOR = 16  # bytes that a thread loads at a time
-LINE = 128  # bytes of a line of the L2: the loads of a warp then take whole ones
+LINE = 128  # bytes of a line of the L2: blocks begin at one, so that warps load whole lines
 
-# VECTORS is the number of vectors of a block, AHEAD the number of blocks that are on their way.
+TRIED = ((4, 4, 4), (4, 4, 5), (4, 8, 3), (8, 2, 4), (8, 2, 1), (16, 2, 1), (4, 2, 1))
+# VECTORS is the number of vectors of a block. AHEAD is 1 for loads when a block is needed, else one
+# more than the number of blocks that are on their way.
 TILINGS = tuple(
-    {"VECTORS": 32 * warps * each, "warps": warps, "AHEAD": ahead}
-    for warps, each, ahead in ((4, 4, 4), (4, 4, 5), (4, 8, 3), (8, 2, 4), (8, 2, 1), (4, 2, 1))
+    {"VECTORS": 32 * warps * each, "warps": warps, "AHEAD": ahead} for warps, each, ahead in TRIED
 )
 
 # GROUP is the number of blocks of a row that a program of the backward has; 0: all.
@@ -60,11 +61,11 @@ GRADIENTS = tuple(
 
 
 @jit
-def start_of(row, v, LINE: tl.constexpr):
-    """Return the last multiple of LINE elements that is not after the row, and what is between."""
+def start_of(row, v, ALIGN: tl.constexpr):
+    """Return the last multiple of ALIGN elements that is not after the row, and what is between."""
     begin = row.to(tl.int64) * v
-    start = begin // LINE * LINE
-    return tl.multiple_of(start, LINE), (begin - start).to(tl.int32)
+    start = begin // ALIGN * ALIGN
+    return tl.multiple_of(start, ALIGN), (begin - start).to(tl.int32)
 
 
 @jit
@@ -98,12 +99,12 @@ def losses_kernel(
     ignored,
     VECTORS: tl.constexpr,
     WIDTH: tl.constexpr,
-    LINE: tl.constexpr,
+    ALIGN: tl.constexpr,
     AHEAD: tl.constexpr,
 ):
     """Compute the loss of a row, and the logarithm of its sum of exponentials, in each program."""
     row = tl.program_id(0)
-    start, low = start_of(row, v, LINE)
+    start, low = start_of(row, v, ALIGN)
     x += start
     high, blocks = low + v, tl.cdiv(low + v, VECTORS * WIDTH)
     # Finite in base 2 too, since −inf − (−inf) is NaN, and a vector may be outside of the row.
@@ -164,12 +165,12 @@ def gradient_kernel(
     parts,
     VECTORS: tl.constexpr,
     WIDTH: tl.constexpr,
-    LINE: tl.constexpr,
+    ALIGN: tl.constexpr,
     AHEAD: tl.constexpr,
 ):
     """Compute *group* blocks of a row of dx in each of its *parts* programs."""
     row, begin = tl.program_id(0) // parts, tl.program_id(0) % parts * group
-    start, low = start_of(row, v, LINE)
+    start, low = start_of(row, v, ALIGN)
     x += start
     dx += start
     high, blocks = low + v, tl.cdiv(low + v, VECTORS * WIDTH)
@@ -190,7 +191,7 @@ def gradient_kernel(
 def constants(x: torch.Tensor, tiling: Tiling) -> dict[str, int]:
     """Return the constants of a launch with *tiling*."""
     width = VECTOR // x.element_size()
-    known = {"WIDTH": width, "LINE": LINE // x.element_size(), "num_warps": tiling["warps"]}
+    known = {"WIDTH": width, "ALIGN": LINE // x.element_size(), "num_warps": tiling["warps"]}
     return known | {name: tiling[name] for name in ("VECTORS", "AHEAD")}
 
 
@@ -212,7 +213,7 @@ def gradient_call(inputs: Inputs, lse: torch.Tensor, tiling: Tiling) -> Call:
     x, targets, dy = inputs["x"], inputs["targets"], inputs["dy"]
     m, v = x.shape
     dx, launch = torch.empty_like(x), constants(x, tiling)
-    most = triton.cdiv(v + launch["LINE"] - 1, launch["VECTORS"] * launch["WIDTH"])
+    most = triton.cdiv(v + launch["ALIGN"] - 1, launch["VECTORS"] * launch["WIDTH"])
     group = tiling["GROUP"] or most
     parts = triton.cdiv(most, group)
     arguments = (x, targets, lse, dy, dx, v, IGNORED, group, parts)

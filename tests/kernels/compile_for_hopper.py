@@ -212,7 +212,7 @@ LOGITS = dict.fromkeys(("x", "loss", "dy", "dx"), "*bf16") | {"targets": "*i64",
 def cross_entropy() -> None:
     """Whole vectors are loaded and stored, whether or not the vocabulary is a multiple of them."""
     for kernel, ahead in itertools.product((losses_kernel, gradient_kernel), (1, 3)):
-        constants = {"VECTORS": 256, "WIDTH": 8, "LINE": 64, "AHEAD": ahead}
+        constants = {"VECTORS": 256, "WIDTH": 8, "ALIGN": 64, "AHEAD": ahead}
         names = [name for name in kernel.arg_names if name not in constants]
         kinds = {name: LOGITS.get(name, "i32") for name in names}
         for aligned in ([*LOGITS], [*LOGITS, "v"]):
