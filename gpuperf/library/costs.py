@@ -24,7 +24,7 @@ def cost_of(
     what is read from DRAM and written to it. Raises: UsageError.
     """
     if cost is not None and not isinstance(cost, Cost):
-        raise UsageError(f"cost is a {type(cost).__name__}, not a gpuperf.Cost", COUNT_HINT)
+        raise UsageError(f"cost is of type {type(cost).__name__}, not a gpuperf.Cost", COUNT_HINT)
     if cost is not None and (flops is not None or bytes is not None):
         raise UsageError("cost is given, and flops or bytes too", "give cost alone")
     if flops is None and bytes is None:

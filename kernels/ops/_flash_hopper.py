@@ -69,7 +69,8 @@ from gpuperf.jit import triton
 class Plan(NamedTuple):
     """The keys of a block, warpgroups that compute, blocks in shared memory, whether warpgroups
     take turns, how long a row takes for a block of keys, relative to the other plan, and whether a
-    tile begins beside the last products of the tile before, as `forward` says."""
+    tile begins beside the last products of the tile before (without turns, and below 256 elements
+    a head)."""
 
     keys: int
     members: int
@@ -135,7 +136,8 @@ def place_of(tile, held, MASK: gl.constexpr, MEMBER: gl.constexpr):
     """Return where the rows of a warpgroup are in o, what they attend to, and blocks of keys: the
     first, the first that needs no mask, the one after the last of these, and that after the last.
     """
-    buffers, _bars, grid, scalars = held
+    memory, grid, scalars = held
+    buffers, _bars = memory
     q_tiles, k_tiles, _v_tiles, _o_tiles = buffers
     blocks, heads, _group, offset, nq, nk, key_begins, key_ends = grid
     factor, slope = scalars
@@ -159,10 +161,12 @@ def place_of(tile, held, MASK: gl.constexpr, MEMBER: gl.constexpr):
 def store_tile(acc, total, most, results, at, i, held, MEMBER: gl.constexpr):
     """Store o and the log-sum-exp."""
     lse, o_at, _tiles_at = results
-    buffers, _bars, grid, _scalars = held
+    memory, grid, _scalars = held
+    buffers, _bars = memory
     _blocks, heads, _group, _offset, nq, _nk, _key_begins, _key_ends = grid
     b, h, first = at
-    o_tile = buffers[3].index(MEMBER)
+    _q_tiles, _k_tiles, _v_tiles, o_tiles = buffers
+    o_tile = o_tiles.index(MEMBER)
     nothing = total == 0.0
     total = gl.where(nothing, 1.0, total)
     norm = gl.where(nothing, float("inf"), most + gl.log2(total))
@@ -176,14 +180,15 @@ def store_tile(acc, total, most, results, at, i, held, MEMBER: gl.constexpr):
 
 
 @gluon_jit
-def attend_in_turn(
+def attend_one_by_one(
     results, held,
     MASK: gl.constexpr, CAPPED: gl.constexpr, MEMBER: gl.constexpr, TURNS: gl.constexpr,
     OWN: gl.constexpr,
 ):  # fmt: skip
     """Compute 64 rows of o of one tile after another."""
     _lse, _o_at, tiles_at = results
-    buffers, bars, _grid, _scalars = held
+    memory, _grid, _scalars = held
+    _buffers, bars = memory
     q_full, q_empty, _k_full, _k_empty, _v_full, _v_empty, _turns = bars
     step = 0
     turn = 0
@@ -193,12 +198,12 @@ def attend_in_turn(
         at, rows, blocks = place_of(tile, held, MASK, MEMBER)
         tile = gl.load(tiles_at + (number + 2) * gl.num_programs(0))
         mbarrier.wait(q_full.index(MEMBER), number & 1)
-        state = begin_tile(step, turn, rows, blocks, buffers, bars, MASK, CAPPED, MEMBER, False)
-        state = attend_tile(state, rows, blocks, buffers, bars, MASK, CAPPED, MEMBER, TURNS, False)
+        state = begin_tile(step, turn, rows, blocks, memory, MASK, CAPPED, MEMBER, False)
+        state = attend_tile(state, rows, blocks, memory, MASK, CAPPED, MEMBER, TURNS, False)
         if OWN:
             mbarrier.arrive(q_empty.index(MEMBER), count=1)
         _acc, total, most, _shares, step, turn = state
-        acc = add_last_values(state, buffers, bars)
+        acc = add_last_values(state, memory)
         store_tile(acc, total, most, results, at, rows[0], held, MEMBER)
         if not OWN:
             tma.store_wait(0)
@@ -212,19 +217,20 @@ def attend_overlapping(
 ):
     """Compute 64 rows of o of each tile, and begin the next beside the last products of a tile."""
     _lse, _o_at, tiles_at = results
-    buffers, bars, _grid, _scalars = held
+    memory, _grid, _scalars = held
+    buffers, bars = memory
     _q_tiles, k_tiles, _v_tiles, _o_tiles = buffers
-    q_full = bars[0]
+    q_full, _q_empty, _k_full, _k_empty, _v_full, _v_empty, _turns = bars
     BN: gl.constexpr = k_tiles.shape[1]
     tiles_at += gl.program_id(0)
     count = gl.load(tiles_at)
     tile = gl.load(tiles_at + gl.num_programs(0))
     at, rows, blocks = place_of(tile, held, MASK, MEMBER)
     mbarrier.wait(q_full.index(MEMBER), 0)
-    state = begin_tile(0, 0, rows, blocks, buffers, bars, MASK, CAPPED, MEMBER, True)
-    none = state[0]
+    state = begin_tile(0, 0, rows, blocks, memory, MASK, CAPPED, MEMBER, True)
+    none = state[0]  # sums of nothing
     for number in range(count):
-        state = attend_tile(state, rows, blocks, buffers, bars, MASK, CAPPED, MEMBER, False, True)
+        state = attend_tile(state, rows, blocks, memory, MASK, CAPPED, MEMBER, False, True)
         ended, i = at, rows[0]
         tile = gl.load(tiles_at + (number + 2) * gl.num_programs(0))
         at, rows, blocks = place_of(tile, held, MASK, MEMBER)
@@ -233,16 +239,16 @@ def attend_overlapping(
             begin, _low, _clear, end = blocks
             mbarrier.wait(q_full.index(MEMBER), (number + 1) & 1)
             last = begin == end - 1
-            scores, adding, left = multiply(state, last, buffers, bars, MEMBER, False, True)
+            scores, adding, left = multiply(state, last, memory, MEMBER, False, True)
             share, next_total, next_most = first_shares(scores, (end - 1) * BN, rows, MASK, CAPPED)
-            acc = add_values(adding, left, step - 1, buffers, bars)
-            # After the wait: ptxas makes products wait for each other where registers that one
-            # reads are written beside another.
+            acc = add_values(adding, left, step - 1, memory)
+            # Behind the wait: if registers that a product reads are written while another product
+            # runs, ptxas lets all products wait for each other.
             shares = packed(share, k_tiles.dtype)
             store_tile(acc, total, most, results, ended, i, held, MEMBER)
             total, most = next_total, next_most
         else:
-            acc = add_last_values(state, buffers, bars)
+            acc = add_last_values(state, memory)
             store_tile(acc, total, most, results, ended, i, held, MEMBER)
         state = (none, total, most, shares, step + 1, turn)
     tma.store_wait(0)
@@ -258,7 +264,7 @@ def attend(
     if OVERLAPS:
         attend_overlapping(results, held, MASK, CAPPED, MEMBER)
     else:
-        attend_in_turn(results, held, MASK, CAPPED, MEMBER, TURNS, OWN)
+        attend_one_by_one(results, held, MASK, CAPPED, MEMBER, TURNS, OWN)
 
 
 # One compilation serves all sizes.
@@ -289,7 +295,7 @@ def forward_hopper_kernel(
     grid = (blocks, heads, group, offset, nq, nk, key_begins, key_ends)
     scalars = (factor, slope)
     results, given = (lse, o_at, tiles_at), (q_at, k_at, v_at, tiles_at)
-    held = (buffers, bars, grid, scalars)
+    held = ((buffers, bars), grid, scalars)
     if MEMBERS == 2:
         gl.warp_specialize(
             [

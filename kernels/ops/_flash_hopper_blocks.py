@@ -1,8 +1,8 @@
 """Multiply by blocks of keys and values in a warpgroup on Hopper, in Gluon.
 
-*buffers*, *bars* and *rows* are the tuples of `_flash_hopper.py`. A *state* holds the sums of o,
-the sums of the shares and the maxima of the scores, the shares of the last block, packed, and the
-steps and turns so far.
+*rows*, *blocks* and *memory*, which is the buffers and the barriers, are tuples of
+`_flash_hopper.py`. A *state* holds the sums of o, the sums of the shares and the maxima of the
+scores, the shares of the last block, packed, and the steps and turns so far.
 """
 
 from __future__ import annotations
@@ -65,8 +65,9 @@ def free_blocks(
 
 
 @gluon_jit
-def first_scores(step, last, buffers, bars, MEMBER: gl.constexpr, OVERLAPS: gl.constexpr):
+def first_scores(step, last, memory, MEMBER: gl.constexpr, OVERLAPS: gl.constexpr):
     """Return the scores of a tile's first block of keys; *last*: it has no other."""
+    buffers, bars = memory
     q_tiles, k_tiles, _v_tiles, _o_tiles = buffers
     _q_full, _q_empty, k_full, _k_empty, _v_full, _v_empty, _turns = bars
     pending = begin_scores(q_tiles.index(MEMBER), k_tiles, k_full, step)
@@ -95,19 +96,19 @@ def begin_tile(
     turn,
     rows,
     blocks,
-    buffers,
-    bars,
+    memory,
     MASK: gl.constexpr,
     CAPPED: gl.constexpr,
     MEMBER: gl.constexpr,
     OVERLAPS: gl.constexpr,
 ):
     """Return the state after the first block of keys that is read."""
+    buffers, _bars = memory
     _q_tiles, k_tiles, v_tiles, _o_tiles = buffers
     begin, _low, _clear, end = blocks
     BN: gl.constexpr = k_tiles.shape[1]
     D: gl.constexpr = v_tiles.shape[2]
-    scores = first_scores(step, begin == end - 1, buffers, bars, MEMBER, OVERLAPS)
+    scores = first_scores(step, begin == end - 1, memory, MEMBER, OVERLAPS)
     share, total, most = first_shares(scores, (end - 1) * BN, rows, MASK, CAPPED)
     acc = gl.zeros([64, D], gl.float32, sums_layout(D))
     return acc, total, most, packed(share, k_tiles.dtype), step + 1, turn
@@ -115,10 +116,11 @@ def begin_tile(
 
 @gluon_jit
 def multiply(
-    state, last, buffers, bars, MEMBER: gl.constexpr, TURNS: gl.constexpr, OVERLAPS: gl.constexpr
+    state, last, memory, MEMBER: gl.constexpr, TURNS: gl.constexpr, OVERLAPS: gl.constexpr
 ):
     """Begin the products of the queries and a block of keys, and of the shares and the values of
     the block before; return the scores, and the sums and the shares of the other product."""
+    buffers, bars = memory
     q_tiles, k_tiles, v_tiles, _o_tiles = buffers
     _q_full, _q_empty, k_full, _k_empty, v_full, _v_empty, turns = bars
     acc, _total, _most, shares, step, turn = state
@@ -136,8 +138,9 @@ def multiply(
 
 
 @gluon_jit
-def add_values(adding, left, step, buffers, bars):
+def add_values(adding, left, step, memory):
     """Return the sums of o once the product with the values of *step* has been added."""
+    buffers, bars = memory
     _q_tiles, _k_tiles, v_tiles, _o_tiles = buffers
     _q_full, _q_empty, _k_full, _k_empty, v_full, v_empty, _turns = bars
     STAGES: gl.constexpr = v_tiles.shape[0]
@@ -150,8 +153,9 @@ def add_values(adding, left, step, buffers, bars):
 
 
 @gluon_jit
-def add_last_values(state, buffers, bars):
+def add_last_values(state, memory):
     """Return the sums of o with the product of the shares of the last block and its values."""
+    buffers, bars = memory
     _q_tiles, _k_tiles, v_tiles, _o_tiles = buffers
     _q_full, _q_empty, _k_full, _k_empty, v_full, v_empty, _turns = bars
     acc, _total, _most, shares, step, _turn = state
@@ -170,7 +174,8 @@ def attend_blocks(
     first,
     last,
     begin,
-    held,
+    rows,
+    memory,
     MASKED: gl.constexpr,
     MASK: gl.constexpr,
     CAPPED: gl.constexpr,
@@ -180,22 +185,20 @@ def attend_blocks(
 ):
     """Multiply by the blocks of keys before *last* down to *first*, and meanwhile the shares of the
     block before by its values; *begin* is the last block of the tile that is read."""
-    buffers, bars, rows = held
+    buffers, _bars = memory
     _q_tiles, k_tiles, _v_tiles, _o_tiles = buffers
     _i, _begins, _ends, _keys, _offset, _nk, factor, slope = rows
     BN: gl.constexpr = k_tiles.shape[1]
     acc, total, most, shares, step, turn = state
     for start in range((last - 1) * BN, first * BN - 1, -BN):
         now = (acc, total, most, shares, step, turn)
-        scores, adding, left = multiply(
-            now, start == begin * BN, buffers, bars, MEMBER, TURNS, OVERLAPS
-        )
+        scores, adding, left = multiply(now, start == begin * BN, memory, MEMBER, TURNS, OVERLAPS)
         if CAPPED:
             scores = fast_tanh(scores * slope)
         if MASKED:
             scores = hide(scores, start, rows, MASK)
         share, most, total, shrink = soften(scores, most, total, factor, MASKED)
-        acc = add_values(adding, left, step - 1, buffers, bars)
+        acc = add_values(adding, left, step - 1, memory)
         acc = acc * gl.convert_layout(shrink, gl.SliceLayout(1, acc.type.layout))[:, None]
         shares = packed(share, k_tiles.dtype)
         step += 1
@@ -208,8 +211,7 @@ def attend_tile(
     state,
     rows,
     blocks,
-    buffers,
-    bars,
+    memory,
     MASK: gl.constexpr,
     CAPPED: gl.constexpr,
     MEMBER: gl.constexpr,
@@ -218,15 +220,14 @@ def attend_tile(
 ):
     """Return the state after all blocks of keys of a tile but the first that is read."""
     begin, low, clear, end = blocks
-    held = (buffers, bars, rows)
     state = attend_blocks(
-        state, clear, end - 1, begin, held, True, MASK, CAPPED, MEMBER, TURNS, OVERLAPS
+        state, clear, end - 1, begin, rows, memory, True, MASK, CAPPED, MEMBER, TURNS, OVERLAPS
     )
     state = attend_blocks(
-        state, low, clear, begin, held, False, MASK, CAPPED, MEMBER, TURNS, OVERLAPS
+        state, low, clear, begin, rows, memory, False, MASK, CAPPED, MEMBER, TURNS, OVERLAPS
     )
     if MASK == "band":
         state = attend_blocks(
-            state, begin, low, begin, held, True, MASK, CAPPED, MEMBER, TURNS, OVERLAPS
+            state, begin, low, begin, rows, memory, True, MASK, CAPPED, MEMBER, TURNS, OVERLAPS
         )
     return state

@@ -43,9 +43,9 @@ LARGEST_PIECE = 2**27  # float64 logits that the reference holds at a time: 1 Gi
 VECTOR = 16  # bytes that a thread loads at a time
 LINE = 128  # bytes of a line of the L2: blocks begin at one, so that warps load whole lines
 
+# Warps, the vectors of a thread, and AHEAD.
 TRIED = ((4, 4, 4), (4, 4, 5), (4, 8, 3), (8, 2, 4), (8, 2, 1), (16, 2, 1), (4, 2, 1))
-# VECTORS is the number of vectors of a block. AHEAD is 1 for loads when a block is needed, else one
-# more than the number of blocks that are on their way.
+# VECTORS is the number of vectors of a block. AHEAD − 1 blocks are loaded before they are needed.
 TILINGS = tuple(
     {"VECTORS": 32 * warps * each, "warps": warps, "AHEAD": ahead} for warps, each, ahead in TRIED
 )

@@ -150,7 +150,7 @@ def test_a_callable_that_works_once_only_is_told_that_it_is_called_often() -> No
         ({"device": "gpu0"}, "no device 'gpu0'"),
         ({"percision": 1}, "no argument 'percision'; did you mean 'precision'"),
         ({"timer": "blocked"}, "does not have the timer 'blocked'"),
-        ({"cost": 12}, "cost is a int, not a gpuperf.Cost"),
+        ({"cost": 12}, "cost is of type int, not a gpuperf.Cost"),
         ({"cost": Cost(), "bytes": 4}, "cost is given, and flops or bytes too"),
         ({"flops": 2e9}, "does not say in which dtype"),
         ({"flops": -1, "dtype": "fp32"}, "flops=-1 is not a count"),

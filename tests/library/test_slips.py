@@ -119,7 +119,7 @@ def test_axes_of_other_names_are_refused_before_anything_is_measured() -> None:
     assert caught.value.hint == "name its arguments like the axes"
     with pytest.raises(UsageError, match="cost is called with n: "):
         gpuperf.sweep(lambda n: X.sin, n=[1], cost=lambda m: gpuperf.Cost(), device="cpu")
-    with pytest.raises(UsageError, match="cost is a int, not a gpuperf"):
+    with pytest.raises(UsageError, match="cost is of type int, not a gpuperf"):
         gpuperf.sweep(lambda n: X.sin, n=[1], cost=lambda n: n, device="cpu")
 
 
