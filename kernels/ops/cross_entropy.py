@@ -74,13 +74,13 @@ def block_at(x, block, low, high, MASKED: tl.constexpr, VECTORS: tl.constexpr, W
     i = tl.arange(0, VECTORS)[:, None] * WIDTH + tl.arange(0, WIDTH)[None, :]
     i += block * (VECTORS * WIDTH)
     inside = (i >= low) & (i < high)
-    value = tl.load(x + i, inside, float("-inf")) if MASKED else tl.load(x + i)
-    return value.to(tl.float32)
+    return tl.load(x + i, inside, float("-inf")) if MASKED else tl.load(x + i)
 
 
 @jit
 def add_block(value, most, total):
     """Add a block to the maximum and the sum of exponentials of each of its vectors."""
+    value = value.to(tl.float32)
     risen = tl.maximum(most, tl.max(value, 1))
     # In base 2, by one multiply-add and one instruction for each element.
     shift = risen * 1.4426950408889634
@@ -107,21 +107,22 @@ def losses_kernel(
     start, low = start_of(row, v, ALIGN)
     x += start
     high, blocks = low + v, tl.cdiv(low + v, VECTORS * WIDTH)
-    # Finite in base 2 too, since −inf − (−inf) is NaN, and a vector may be outside of the row.
-    most = tl.full((VECTORS,), -2e38, tl.float32)
-    total = tl.zeros((VECTORS,), tl.float32)
-    most, total = add_block(block_at(x, 0, low, high, True, VECTORS, WIDTH), most, total)
-    for block in tl.range(1, blocks - 1, num_stages=AHEAD):
-        value = block_at(x, block, low, high, False, VECTORS, WIDTH)
-        most, total = add_block(value, most, total)
-    if blocks > 1:
-        value = block_at(x, blocks - 1, low, high, True, VECTORS, WIDTH)
-        most, total = add_block(value, most, total)
-    peak = tl.max(most, 0)
-    norm = peak + tl.log(tl.sum(total * tl.exp(most - peak), 0))
+    # What does not wait for another block is loaded first: a row ends without waits for memory.
     target = tl.load(targets + row)
     counts = target != ignored
     hit = tl.load(x + low + target, counts, 0.0).to(tl.float32)
+    first = block_at(x, 0, low, high, True, VECTORS, WIDTH)
+    last = block_at(x, tl.maximum(blocks - 1, 1), low, high, True, VECTORS, WIDTH)
+    # Finite in base 2 too, since −inf − (−inf) is NaN, and a vector may be outside of the row.
+    most = tl.full((VECTORS,), -2e38, tl.float32)
+    total = tl.zeros((VECTORS,), tl.float32)
+    most, total = add_block(first, most, total)
+    for block in tl.range(1, blocks - 1, num_stages=AHEAD):
+        value = block_at(x, block, low, high, False, VECTORS, WIDTH)
+        most, total = add_block(value, most, total)
+    most, total = add_block(last, most, total)  # -inf where the first block is the last
+    peak = tl.max(most, 0)
+    norm = peak + tl.log(tl.sum(total * tl.exp(most - peak), 0))
     tl.store(lse + row, norm)
     tl.store(loss + row, tl.where(counts, norm - hit, 0.0).to(loss.dtype.element_ty))
 
@@ -141,7 +142,7 @@ def gradient_block(
     WIDTH: tl.constexpr,
 ):
     """Compute a block of dx from that of x; *norm* is in base 2, *target* an element of a block."""
-    value = block_at(x, block, low, high, MASKED, VECTORS, WIDTH)
+    value = block_at(x, block, low, high, MASKED, VECTORS, WIDTH).to(tl.float32)
     share = tl.exp2(value * 1.4426950408889634 - norm)
     i = tl.arange(0, VECTORS)[:, None] * WIDTH + tl.arange(0, WIDTH)[None, :]
     i += block * (VECTORS * WIDTH)
