@@ -12,7 +12,8 @@ from gpuperf.kernels import _flash_hopper as forward
 from gpuperf.kernels import _flash_hopper_backward as backward
 from gpuperf.kernels import _matmul_hopper as matmul
 from gpuperf.kernels._flash import Mask
-from gpuperf.kernels._gluon import gl
+from gpuperf.kernels._flash_hopper_schedule import schedule, work_of
+from gpuperf.kernels._gluon import gl, processors_of
 
 pytestmark = [
     pytest.mark.gpu,
@@ -30,14 +31,7 @@ SHAPES = (
     (1, 2, 1, 77, 300),
     (1, 20, 4, 1024, 1024),
 )
-OTHERS = [
-    (d, forward.Plan(keys, members, stages, turns))
-    for d, keys, members, stages in ((64, 128, 3, 2), (64, 128, 2, 4), (128, 64, 2, 4))
-    for turns in (False, True)
-]
-OTHERS += [
-    (d, forward.Plan(keys, 2, 4, False, overlaps=True)) for d, keys in ((64, 128), (128, 64))
-]
+OTHERS = [(64, plan) for plan in forward.PLANS[64]] + [(128, forward.Plan(64, 2, 4))]
 Tensors = dict[str, torch.Tensor]
 
 
@@ -192,14 +186,26 @@ def test_programs_compute_several_tiles(d: int, align: str) -> None:
 
 @pytest.mark.parametrize("align", ["no mask", "lower right", "documents"])
 @pytest.mark.parametrize("keys", [100, 300])
-def test_a_tile_may_begin_beside_the_end_of_another(keys: int, align: str) -> None:
-    """384 tiles of one to three blocks of keys."""
-    given = drawn((8, 16, 16, 300, keys), 128, torch.bfloat16)
+@pytest.mark.parametrize("d", [64, 128, 256])
+def test_a_tile_may_begin_beside_the_end_of_another(d: int, keys: int, align: str) -> None:
+    """256 or 384 tiles of one to five blocks of keys."""
+    given = drawn((8, 16, 16, 300, keys), d, torch.bfloat16)
     mask = mask_of(align, given)._replace(cap=3.0 if align == "lower right" else 0.0)
     if align == "documents":
         mask = mask._replace(band=band_at(align, 300, keys))
-    plan = forward.Plan(128, 2, 2, False, overlaps=True)
-    o, lse = forward.forward(given["q"], given["k"], given["v"], mask, plan)
+    o, lse = forward.forward(given["q"], given["k"], given["v"], mask, forward.PLANS[d][0])
+    assert_close({"o": o, "lse": lse}, exact(given, mask), torch.finfo(torch.bfloat16).eps)
+
+
+@pytest.mark.parametrize("queries", [1000, 1024])
+def test_some_tiles_may_have_no_rows_for_the_last_warpgroup(queries: int) -> None:
+    given = drawn((8, 16, 16, queries, 300), 64, torch.bfloat16)
+    mask, (q, k, v) = mask_of("no mask", given), (given[name] for name in "qkv")
+    plan = forward.PLANS[64][0]
+    work = work_of(mask, q, k)
+    _programs, blocks, tall, _time = schedule(work, 3, plan.keys, processors_of(q.device))
+    assert 0 < tall < blocks
+    o, lse = forward.forward(q, k, v, mask, plan)
     assert_close({"o": o, "lse": lse}, exact(given, mask), torch.finfo(torch.bfloat16).eps)
 
 

@@ -30,13 +30,9 @@ Call = Callable[[], Any]
 Table = Callable[[], None]
 PLANS: Mapping[str, Mapping[str, Any]] = {
     "f128": {
-        "f128a": forward.Plan(128, 2, 2, False),
-        "f128b": forward.Plan(128, 2, 2, True),
-        "f128e": forward.Plan(64, 3, 3, False),
-        "f128f": forward.Plan(64, 2, 4, True),
-        "f128g": forward.Plan(64, 2, 3, True),
-        "f128h": forward.Plan(128, 2, 2, False, overlaps=True),
-        "f128i": forward.Plan(64, 3, 3, False, overlaps=True),
+        "f128a": forward.Plan(128, 2, 2),
+        "f128e": forward.Plan(64, 3, 3),
+        "f128f": forward.Plan(64, 2, 4),
     },
     "b128": {
         "b128a": backward.Plan(64, 2),
@@ -45,13 +41,12 @@ PLANS: Mapping[str, Mapping[str, Any]] = {
         "b128d": backward.Plan(64, 2, 2, True),
     },
     "f64": {
-        "f64a": forward.Plan(128, 2, 2, False),
-        "f64c": forward.Plan(128, 3, 2, True),
-        "f64e": forward.Plan(128, 2, 4, True),
-        "f64f": forward.Plan(128, 3, 4, False),
-        "f64g": forward.Plan(64, 2, 6, True),
-        "f64h": forward.Plan(128, 2, 4, False, overlaps=True),
-        "f64i": forward.Plan(64, 3, 4, False, overlaps=True),
+        "f64a": forward.Plan(128, 2, 2),
+        "f64c": forward.Plan(128, 3, 2),
+        "f64e": forward.Plan(128, 2, 4),
+        "f64f": forward.Plan(128, 3, 4),
+        "f64g": forward.Plan(64, 2, 6),
+        "f64i": forward.Plan(64, 3, 4),
     },
     "b64": {
         "b64a": backward.Plan(64, 2),
@@ -61,7 +56,7 @@ PLANS: Mapping[str, Mapping[str, Any]] = {
         "b64e": backward.Plan(64, 2, 2, True),
         "b64f": backward.Plan(64, 3, 2, True),
     },
-    "f256": {"f256a": forward.Plan(64, 2, 2, False), "f256b": forward.Plan(64, 2, 2, True)},
+    "f256": {"f256a": forward.Plan(64, 2, 2)},
 }
 TILES = {f"m{64 * tile.members}x{tile.columns}": tile for tile in products.TILES}
 # Heads of queries for each head of keys, tokens, and whether the mask is causal.

@@ -3,34 +3,38 @@
 The plan is that of FlashAttention-3 (arXiv 2407.08608). One warp loads blocks of keys and values by
 TMA. Each of two or three warpgroups computes 64 rows of o: it multiplies its queries by the next
 block of keys while it multiplies the shares of the block before by their values, and computes the
-softmax of the former while the latter is on the tensor cores. With `turns`, warpgroups take turns
-to start their products, so that one computes a softmax while another multiplies.
+softmax of the former while the latter is on the tensor cores.
 
 Blocks of keys are read from the last to the first: only the first blocks that are read, at the
 diagonal or at the end of the keys, need a mask, and in a band the last blocks too. Arguments and
 results are those of `_flash.py`.
 
-Each multiprocessor has one program, whose tiles a table names (`_flash_hopper_schedule.py`), so
-that it loads the keys of a tile while it stores the results of the tile before.
+Each multiprocessor has one program, whose tiles a table names (`_flash_hopper_schedule.py`). It
+loads the keys of a tile while it stores the results of the tile before, and multiplies the first
+scores of a tile while the last values of the tile before are multiplied.
 
 What each step gained, in TFLOP/s of 4 · 16 heads of 128 elements and 8,192 tokens, without and with
-a causal mask, on H200s (docs/measured has all but the third, in h200-compare-attention-8k,
-h200-attention and h200-attention-forward):
+a causal mask, on H200s (docs/measured has all but the third and the last but one, in
+h200-compare-attention-8k, h200-attention and h200-attention-forward):
 
 - torch, with the scores in DRAM: 88 and 27.
 - Scores in registers, `_flash_forward.py`: 533 and 501.
-- A warp that loads, two products in flight, and with the mask turns: 680 and 663.
+- A warp that loads, two products in flight, and with the mask turns, in which warpgroups started
+  their products: 680 and 663.
 - Programs that compute many tiles: 669 and 683. cuDNN had 700 and 641 beside the step before, and
   686 and 629 beside this one, so that the gain is 0 and 5 %. Of 2,048 tokens it was 573 and 448,
   and then 606 and 530, where cuDNN had 637 and 462, and 628 and 460.
 - Without a mask, tiles that begin beside the last products of the tile before: 709, where cuDNN has
   694, and 642 of 2,048 tokens, where cuDNN has 635.
+- One loop for all blocks of keys, in which a branch hides pairs, in place of two or three: the code
+  is up to a third shorter. With it tiles that overlap are faster with a mask too, and warpgroups
+  take no turns any more.
 
-What gained nothing, in trials of one process: the last step with a mask (up to 6 % slower) or with
-heads of 64 elements (1 % faster to 2 % slower), turns without a mask (1 to 2 % slower), a fixed
-order of tiles (up to 8 %), blocks of 64 keys with three warpgroups (8 %, on an H100), and a
-polynomial of degree 3 for half or a quarter of the `exp2` (up to 30 %, and 5 to 8 % with capped
-scores).
+What gained nothing, in trials of one process: turns without a mask (1 to 2 % slower), a fixed order
+of tiles (up to 8 %), blocks of 64 keys (8 % with three warpgroups, on an H100, and 12 % of a window
+of 1,024 keys), and a polynomial of degree 3 for half or a quarter of the `exp2` (up to 30 %, and 3
+to 8 % with capped scores, also where one piece of assembly computes three powers by the unit and
+the fourth by the polynomial).
 """
 
 from __future__ import annotations
@@ -47,7 +51,7 @@ from gpuperf.kernels._flash_hopper_blocks import (
     first_shares,
     multiply,
 )
-from gpuperf.kernels._flash_hopper_ranges import clear_blocks, clear_keys, key_blocks
+from gpuperf.kernels._flash_hopper_ranges import clear_keys, first_row, key_blocks
 from gpuperf.kernels._flash_hopper_schedule import Work, schedule, table_of, work_of
 from gpuperf.kernels._gluon import (
     barriers,
@@ -63,32 +67,24 @@ from gpuperf.kernels._gluon import (
     tma,
 )
 
-from gpuperf.jit import triton
-
 
 class Plan(NamedTuple):
-    """The keys of a block, warpgroups that compute, blocks in shared memory, whether warpgroups
-    take turns, how long a row takes for a block of keys, relative to the other plan, and whether a
-    tile begins beside the last products of the tile before (without turns, and below 256 elements
-    a head)."""
+    """The keys of a block, warpgroups that compute, blocks in shared memory, and how long a row
+    takes for a block of keys, relative to the other plan."""
 
     keys: int
     members: int
     stages: int
-    turns: bool
     pace: float = 1.0
-    overlaps: bool = False
 
 
-# By head dim and whether there is a mask: chosen by times of 2,048 to 16,384 tokens on an H200.
+# By head dim: chosen by times of 2,048 to 16,384 tokens on an H200.
 PLANS = {
-    (64, False): (Plan(128, 3, 2, True), Plan(128, 2, 4, True, 1.06)),
-    (64, True): (Plan(128, 3, 2, True), Plan(128, 2, 4, True, 1.06)),
-    (128, False): (Plan(128, 2, 2, False, overlaps=True),),
-    (128, True): (Plan(128, 2, 2, True),),
-    (256, False): (Plan(64, 2, 2, False),),
-    (256, True): (Plan(64, 2, 2, False),),
+    64: (Plan(128, 3, 2), Plan(128, 2, 4, 1.075)),
+    128: (Plan(128, 2, 2),),
+    256: (Plan(64, 2, 2),),
 }
+OUTPUTS = 128  # columns of o that leave through shared memory at a time
 # Registers of a thread by the number of warpgroups that compute: at the launch, in a warpgroup
 # that computes, and in the one that loads. A multiprocessor has 65,536.
 REGISTERS = {2: (168, 240, 24), 3: (128, 160, 32)}
@@ -99,8 +95,8 @@ def load_blocks(given, buffers, bars, grid, MASK: gl.constexpr):
     """Load the queries of each tile, then its keys and values from the last block to the first."""
     q_at, k_at, v_at, tiles_at = given
     q_tiles, k_tiles, v_tiles, _o_tiles = buffers
-    q_full, q_empty, k_full, k_empty, v_full, v_empty, _turns = bars
-    blocks, heads, group, _offset, _nq, _nk, _key_begins, _key_ends = grid
+    q_full, q_empty, k_full, k_empty, v_full, v_empty = bars
+    blocks, tall, heads, group, _offset, _nq, _nk, _key_begins, _key_ends = grid
     MEMBERS: gl.constexpr = q_tiles.shape[0]
     STAGES: gl.constexpr = k_tiles.shape[0]
     BN: gl.constexpr = k_tiles.shape[1]
@@ -108,15 +104,16 @@ def load_blocks(given, buffers, bars, grid, MASK: gl.constexpr):
     phase = 1
     step = 0
     tiles_at += gl.program_id(0)
-    tile = gl.load(tiles_at + gl.num_programs(0))
+    tile = gl.load(tiles_at + 2 * gl.num_programs(0))
     for number in range(gl.load(tiles_at)):
         block, b, h = tile % blocks, tile // blocks // heads, tile // blocks % heads
-        tile = gl.load(tiles_at + (number + 2) * gl.num_programs(0))
+        tile = gl.load(tiles_at + (number + 3) * gl.num_programs(0))
         for c in gl.static_range(MEMBERS):
-            mbarrier.wait(q_empty.index(c), phase)
-            mbarrier.expect(q_full.index(c), 64 * row_bytes)
-            row = (block * MEMBERS + c) * 64
-            tma.async_copy_global_to_shared(q_at, [b, h, row, 0], q_full.index(c), q_tiles.index(c))
+            if (c + 1 < MEMBERS) | (block < tall):
+                mbarrier.wait(q_empty.index(c), phase)
+                mbarrier.expect(q_full.index(c), 64 * row_bytes)
+                at = [b, h, first_row(block, tall, MEMBERS) + 64 * c, 0]
+                tma.async_copy_global_to_shared(q_at, at, q_full.index(c), q_tiles.index(c))
         phase ^= 1
         begin, end = key_blocks(block, grid, MASK, 64 * MEMBERS, BN)
         for t in range(end - begin):
@@ -133,28 +130,24 @@ def load_blocks(given, buffers, bars, grid, MASK: gl.constexpr):
 
 @gluon_jit
 def place_of(tile, held, MASK: gl.constexpr, MEMBER: gl.constexpr):
-    """Return where the rows of a warpgroup are in o, what they attend to, and blocks of keys: the
-    first, the first that needs no mask, the one after the last of these, and that after the last.
-    """
+    """Return where the rows of a warpgroup are in o, what they attend to, and the first block of
+    keys and the one after the last."""
     memory, grid, scalars = held
     buffers, _bars = memory
     q_tiles, k_tiles, _v_tiles, _o_tiles = buffers
-    blocks, heads, _group, offset, nq, nk, key_begins, key_ends = grid
+    blocks, tall, heads, _group, offset, nq, nk, key_begins, key_ends = grid
     factor, slope = scalars
     MEMBERS: gl.constexpr = q_tiles.shape[0]
     BN: gl.constexpr = k_tiles.shape[1]
     block, b, h = tile % blocks, tile // blocks // heads, tile // blocks % heads
-    first = (block * MEMBERS + MEMBER) * 64
+    first = first_row(block, tall, MEMBERS) + 64 * MEMBER
     i = first + gl.arange(0, 64, gl.SliceLayout(1, sums_layout(BN)))
     begins, ends = i, i
     if MASK == "band":
         begins = gl.load(key_begins + i, i < nq, 0)
         ends = gl.load(key_ends + i, i < nq, 0)
-    keys = clear_keys(first, grid, MASK)
-    rows = (i, begins, ends, keys, offset, nk, factor, slope)
-    begin, end = key_blocks(block, grid, MASK, 64 * MEMBERS, BN)
-    low, clear = clear_blocks(keys, (begin, end), BN)
-    return (b, h, first), rows, (begin, low, clear, end)
+    rows = (i, begins, ends, clear_keys(first, grid, MASK), offset, nk, factor, slope)
+    return (b, h, first), rows, key_blocks(block, grid, MASK, 64 * MEMBERS, BN)
 
 
 @gluon_jit
@@ -163,118 +156,95 @@ def store_tile(acc, total, most, results, at, i, held, MEMBER: gl.constexpr):
     lse, o_at, _tiles_at = results
     memory, grid, _scalars = held
     buffers, _bars = memory
-    _blocks, heads, _group, _offset, nq, _nk, _key_begins, _key_ends = grid
+    _blocks, _tall, heads, _group, _offset, nq, _nk, _key_begins, _key_ends = grid
     b, h, first = at
     _q_tiles, _k_tiles, _v_tiles, o_tiles = buffers
+    COLUMNS: gl.constexpr = o_tiles.shape[2]
+    PARTS: gl.constexpr = acc.shape[1] // COLUMNS
     o_tile = o_tiles.index(MEMBER)
     nothing = total == 0.0
     total = gl.where(nothing, 1.0, total)
     norm = gl.where(nothing, float("inf"), most + gl.log2(total))
     gl.store(lse + (b * heads + h).to(gl.int64) * nq + i, norm, i < nq)
     inverse = gl.convert_layout(1.0 / total, gl.SliceLayout(1, acc.type.layout))
-    tma.store_wait(0)
-    thread_barrier()
-    o_tile.store((acc * inverse[:, None]).to(o_tile.dtype))
-    fence_async_shared()
-    tma.async_copy_shared_to_global(o_at, [b, h, first, 0], o_tile)
+    o = (acc * inverse[:, None]).to(o_tile.dtype)
+    parts = (o,)
+    if PARTS == 2:
+        parts = gl.split(gl.permute(gl.reshape(o, [64, 2, COLUMNS]), (0, 2, 1)))
+    for part in gl.static_range(PARTS):
+        tma.store_wait(0)
+        thread_barrier()
+        o_tile.store(gl.convert_layout(parts[part], sums_layout(COLUMNS), True))
+        fence_async_shared()
+        tma.async_copy_shared_to_global(o_at, [b, h, first, part * COLUMNS], o_tile)
 
 
 @gluon_jit
-def attend_one_by_one(
-    results, held,
-    MASK: gl.constexpr, CAPPED: gl.constexpr, MEMBER: gl.constexpr, TURNS: gl.constexpr,
-    OWN: gl.constexpr,
-):  # fmt: skip
-    """Compute 64 rows of o of one tile after another."""
-    _lse, _o_at, tiles_at = results
-    memory, _grid, _scalars = held
-    _buffers, bars = memory
-    q_full, q_empty, _k_full, _k_empty, _v_full, _v_empty, _turns = bars
-    step = 0
-    turn = 0
-    tiles_at += gl.program_id(0)
-    tile = gl.load(tiles_at + gl.num_programs(0))
-    for number in range(gl.load(tiles_at)):
-        at, rows, blocks = place_of(tile, held, MASK, MEMBER)
-        tile = gl.load(tiles_at + (number + 2) * gl.num_programs(0))
-        mbarrier.wait(q_full.index(MEMBER), number & 1)
-        state = begin_tile(step, turn, rows, blocks, memory, MASK, CAPPED, MEMBER, False)
-        state = attend_tile(state, rows, blocks, memory, MASK, CAPPED, MEMBER, TURNS, False)
-        if OWN:
-            mbarrier.arrive(q_empty.index(MEMBER), count=1)
-        _acc, total, most, _shares, step, turn = state
-        acc = add_last_values(state, memory)
-        store_tile(acc, total, most, results, at, rows[0], held, MEMBER)
-        if not OWN:
-            tma.store_wait(0)
-            mbarrier.arrive(q_empty.index(MEMBER), count=1)
-    tma.store_wait(0)
+def free_unread(first, last, memory):
+    """Free the keys and the values of the steps before *last* from *first* on."""
+    buffers, bars = memory
+    _q_tiles, k_tiles, _v_tiles, _o_tiles = buffers
+    _q_full, _q_empty, k_full, k_empty, v_full, v_empty = bars
+    STAGES: gl.constexpr = k_tiles.shape[0]
+    for step in range(first, last):
+        place, phase = step % STAGES, step // STAGES & 1
+        mbarrier.wait(k_full.index(place), phase)
+        mbarrier.arrive(k_empty.index(place), count=1)
+        mbarrier.wait(v_full.index(place), phase)
+        mbarrier.arrive(v_empty.index(place), count=1)
 
 
 @gluon_jit
-def attend_overlapping(
-    results, held, MASK: gl.constexpr, CAPPED: gl.constexpr, MEMBER: gl.constexpr
-):
+def attend(results, held, MASK: gl.constexpr, CAPPED: gl.constexpr, MEMBER: gl.constexpr):
     """Compute 64 rows of o of each tile, and begin the next beside the last products of a tile."""
     _lse, _o_at, tiles_at = results
     memory, _grid, _scalars = held
     buffers, bars = memory
-    _q_tiles, k_tiles, _v_tiles, _o_tiles = buffers
-    q_full, _q_empty, _k_full, _k_empty, _v_full, _v_empty, _turns = bars
+    q_tiles, k_tiles, _v_tiles, _o_tiles = buffers
+    q_full, _q_empty, _k_full, _k_empty, _v_full, _v_empty = bars
     BN: gl.constexpr = k_tiles.shape[1]
+    IS_LAST: gl.constexpr = q_tiles.shape[0] == MEMBER + 1
     tiles_at += gl.program_id(0)
-    count = gl.load(tiles_at)
-    tile = gl.load(tiles_at + gl.num_programs(0))
+    count = gl.load(tiles_at + (gl.num_programs(0) if IS_LAST else 0))
+    tile = gl.load(tiles_at + 2 * gl.num_programs(0))
     at, rows, blocks = place_of(tile, held, MASK, MEMBER)
     mbarrier.wait(q_full.index(MEMBER), 0)
-    state = begin_tile(0, 0, rows, blocks, memory, MASK, CAPPED, MEMBER, True)
+    state = begin_tile(0, rows, blocks, memory, MASK, CAPPED, MEMBER)
     none = state[0]  # sums of nothing
     for number in range(count):
-        state = attend_tile(state, rows, blocks, memory, MASK, CAPPED, MEMBER, False, True)
+        state = attend_tile(state, rows, blocks, memory, MASK, CAPPED, MEMBER)
         ended, i = at, rows[0]
-        tile = gl.load(tiles_at + (number + 2) * gl.num_programs(0))
+        tile = gl.load(tiles_at + (number + 3) * gl.num_programs(0))
         at, rows, blocks = place_of(tile, held, MASK, MEMBER)
-        acc, total, most, shares, step, turn = state
+        acc, total, most, shares, step = state
         if number + 1 < count:
-            begin, _low, _clear, end = blocks
+            begin, end = blocks
             mbarrier.wait(q_full.index(MEMBER), (number + 1) & 1)
-            last = begin == end - 1
-            scores, adding, left = multiply(state, last, memory, MEMBER, False, True)
+            scores, adding, left = multiply(state, begin == end - 1, memory, MEMBER)
             share, next_total, next_most = first_shares(scores, (end - 1) * BN, rows, MASK, CAPPED)
             acc = add_values(adding, left, step - 1, memory)
             # Behind the wait: if registers that a product reads are written while another product
             # runs, ptxas lets all products wait for each other.
             shares = packed(share, k_tiles.dtype)
-            store_tile(acc, total, most, results, ended, i, held, MEMBER)
-            total, most = next_total, next_most
         else:
             acc = add_last_values(state, memory)
-            store_tile(acc, total, most, results, ended, i, held, MEMBER)
-        state = (none, total, most, shares, step + 1, turn)
+            next_total, next_most = total, most
+        store_tile(acc, total, most, results, ended, i, held, MEMBER)
+        state = (none, next_total, next_most, shares, step + 1)
+    if IS_LAST and MASK == "all":
+        begin, end = blocks
+        free_unread(count * (end - begin), gl.load(tiles_at) * (end - begin), memory)
     tma.store_wait(0)
 
 
-@gluon_jit
-def attend(
-    results, held,
-    MASK: gl.constexpr, CAPPED: gl.constexpr, MEMBER: gl.constexpr, TURNS: gl.constexpr,
-    OWN: gl.constexpr, OVERLAPS: gl.constexpr,
-):  # fmt: skip
-    """Compute 64 rows of o of each tile in a warpgroup."""
-    if OVERLAPS:
-        attend_overlapping(results, held, MASK, CAPPED, MEMBER)
-    else:
-        attend_one_by_one(results, held, MASK, CAPPED, MEMBER, TURNS, OWN)
-
-
 # One compilation serves all sizes.
-@gluon_jit(do_not_specialize=["offset", "nq", "nk", "blocks", "heads", "group"])
+@gluon_jit(do_not_specialize=["offset", "nq", "nk", "blocks", "tall", "heads", "group"])
 def forward_hopper_kernel(
     q_at, k_at, v_at, o_at, lse, tiles_at, key_begins, key_ends, factor, slope, offset, nq, nk,
-    blocks, heads, group,
+    blocks, tall, heads, group,
     MASK: gl.constexpr, CAPPED: gl.constexpr, D: gl.constexpr, BN: gl.constexpr,
-    MEMBERS: gl.constexpr, STAGES: gl.constexpr, TURNS: gl.constexpr, OWN: gl.constexpr,
-    OVERLAPS: gl.constexpr, REGISTERS: gl.constexpr, LOADER: gl.constexpr,
+    MEMBERS: gl.constexpr, STAGES: gl.constexpr, OUTPUTS: gl.constexpr, REGISTERS: gl.constexpr,
+    LOADER: gl.constexpr,
 ):  # fmt: skip
     """Allocate shared memory, and divide the work between the warps that load and that compute."""
     LAYOUT: gl.constexpr = gl.NVMMASharedLayout(128, 16, 2)
@@ -283,24 +253,22 @@ def forward_hopper_kernel(
     q_tiles = gl.allocate_shared_memory(q_at.dtype, [MEMBERS, 64, D], LAYOUT)
     k_tiles = gl.allocate_shared_memory(q_at.dtype, [STAGES, BN, D], LAYOUT)
     v_tiles = gl.allocate_shared_memory(q_at.dtype, [STAGES, BN, D], LAYOUT)
-    o_tiles = q_tiles
-    if OWN:
-        o_tiles = gl.allocate_shared_memory(q_at.dtype, [MEMBERS, 64, D], LAYOUT)
+    o_tiles = gl.allocate_shared_memory(q_at.dtype, [MEMBERS, 64, OUTPUTS], LAYOUT)
     queries = (barriers(MEMBERS, 1), barriers(MEMBERS, 1))
     keys = (barriers(STAGES, 1), barriers(STAGES, MEMBERS))
     values = (barriers(STAGES, 1), barriers(STAGES, MEMBERS))
     buffers = (q_tiles, k_tiles, v_tiles, o_tiles)
-    bars = (queries[0], queries[1], keys[0], keys[1], values[0], values[1], barriers(MEMBERS, 1))
+    bars = (queries[0], queries[1], keys[0], keys[1], values[0], values[1])
     fence_async_shared()
-    grid = (blocks, heads, group, offset, nq, nk, key_begins, key_ends)
+    grid = (blocks, tall, heads, group, offset, nq, nk, key_begins, key_ends)
     scalars = (factor, slope)
     results, given = (lse, o_at, tiles_at), (q_at, k_at, v_at, tiles_at)
     held = ((buffers, bars), grid, scalars)
     if MEMBERS == 2:
         gl.warp_specialize(
             [
-                (attend, (results, held, MASK, CAPPED, 0, TURNS, OWN, OVERLAPS)),
-                (attend, (results, held, MASK, CAPPED, 1, TURNS, OWN, OVERLAPS)),
+                (attend, (results, held, MASK, CAPPED, 0)),
+                (attend, (results, held, MASK, CAPPED, 1)),
                 (load_blocks, (given, buffers, bars, grid, MASK)),
             ],
             [4, 1],
@@ -309,9 +277,9 @@ def forward_hopper_kernel(
     else:
         gl.warp_specialize(
             [
-                (attend, (results, held, MASK, CAPPED, 0, TURNS, OWN, OVERLAPS)),
-                (attend, (results, held, MASK, CAPPED, 1, TURNS, OWN, OVERLAPS)),
-                (attend, (results, held, MASK, CAPPED, 2, TURNS, OWN, OVERLAPS)),
+                (attend, (results, held, MASK, CAPPED, 0)),
+                (attend, (results, held, MASK, CAPPED, 1)),
+                (attend, (results, held, MASK, CAPPED, 2)),
                 (load_blocks, (given, buffers, bars, grid, MASK)),
             ],
             [4, 4, 1],
@@ -322,14 +290,13 @@ def forward_hopper_kernel(
 def plan_of(d: int, work: Work, processors: int) -> Plan:
     """Return the plan with the shortest schedule; of a band, whose blocks are short, that with the
     fewest rows."""
-    plans = PLANS[d, work.mask != "all"]
+    plans = PLANS[d]
     if work.mask == "band":
         return plans[-1]
 
     def time(plan: Plan) -> float:
-        rows = 64 * plan.members
-        longest: float = schedule(work, rows, plan.keys, processors)[1]
-        return longest * rows * plan.pace
+        longest = schedule(work, plan.members, plan.keys, processors).longest
+        return longest * plan.members * plan.pace
 
     return min(plans, key=time)
 
@@ -337,36 +304,29 @@ def plan_of(d: int, work: Work, processors: int) -> Plan:
 def forward(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: Mask, plan: Plan | None = None
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return o (b, h, n_q, d), and the log-sum-exp in base 2 of the scaled scores (b, h, n_q).
-
-    Raises: ValueError for a *plan* whose tiles overlap and whose warpgroups take turns, or whose
-    heads have 256 elements, as queries and results then share a place in shared memory.
-    """
+    """Return o (b, h, n_q, d), and the log-sum-exp in base 2 of the scaled scores (b, h, n_q)."""
     (q,), (k, v) = _plain(q), _plain(k, v)
     (b, h, nq, d), nk = q.shape, k.shape[2]
     work, processors = work_of(mask, q, k), processors_of(q.device)
     plan = plan or plan_of(d, work, processors)
     o, lse = torch.empty_like(q), torch.empty((b, h, nq), dtype=torch.float32, device=q.device)
-    if plan.overlaps and (plan.turns or d == 256):
-        raise ValueError(f"tiles of {plan} cannot overlap with heads of {d} elements")
-    rows = 64 * plan.members
-    table = table_of(work, rows, plan.keys, processors, q.device)
+    parts = schedule(work, plan.members, plan.keys, processors)
+    table = table_of(work, plan.members, plan.keys, processors, q.device)
     launch, own, loader = REGISTERS[plan.members]
-    forward_hopper_kernel[(table.shape[1],)](
-        *(descriptor(x, rows) for x, rows in ((q, 64), (k, plan.keys), (v, plan.keys), (o, 64))),
-        *(lse, table),
+    columns = min(d, OUTPUTS)
+    forward_hopper_kernel[(len(parts.programs),)](
+        *(descriptor(x, rows) for x, rows in ((q, 64), (k, plan.keys), (v, plan.keys))),
+        *(descriptor(o, 64, columns), lse, table),
         *(mask.band[:2] if mask.band else (lse, lse)),
         *(mask.factor, mask.slope, mask.offset, nq, nk),
-        *(triton.cdiv(nq, rows), h, h // k.shape[1]),
+        *(parts.blocks, parts.tall, h, h // k.shape[1]),
         MASK=mask.kind,
         CAPPED=mask.cap > 0,
         D=d,
         BN=plan.keys,
         MEMBERS=plan.members,
         STAGES=plan.stages,
-        TURNS=plan.turns,
-        OWN=d < 256,
-        OVERLAPS=plan.overlaps,
+        OUTPUTS=columns,
         REGISTERS=own,
         LOADER=loader,
         num_warps=4,

@@ -24,12 +24,19 @@ def tile_at(place, tiles, blocks, together):
 
 
 @gluon_jit
+def first_row(block, tall, MEMBERS: gl.constexpr):
+    """Return the first row of a tile. The first *tall* tiles of a head have 64 rows for each
+    warpgroup, and the others have none for the last one."""
+    return 64 * (block * (MEMBERS - 1) + gl.minimum(block, tall))
+
+
+@gluon_jit
 def key_blocks(block, grid, MASK: gl.constexpr, BM: gl.constexpr, BN: gl.constexpr):
     """Return the first block of keys that a block of queries reads, and the one after the last.
 
     There is at least one block, to write 0 from.
     """
-    _blocks, _heads, _group, offset, nq, nk, key_begins, key_ends = grid
+    _blocks, _tall, _heads, _group, offset, nq, nk, key_begins, key_ends = grid
     begin = nk * 0
     end = nk
     if MASK == "causal":
@@ -44,7 +51,7 @@ def key_blocks(block, grid, MASK: gl.constexpr, BM: gl.constexpr, BN: gl.constex
 def clear_keys(first, grid, MASK: gl.constexpr):
     """Return the first key that all of the 64 queries from *first* see, and the one after the
     last."""
-    _blocks, _heads, _group, offset, nq, nk, key_begins, key_ends = grid
+    _blocks, _tall, _heads, _group, offset, nq, nk, key_begins, key_ends = grid
     low = nk * 0
     clear = nk
     if MASK == "causal":
@@ -87,8 +94,21 @@ def hide(scores, start, rows, MASK: gl.constexpr):
         if start < low:
             scores = gl.where(j[None, :] >= kept(begins)[:, None], scores, float("-inf"))
         return scores
-    last = gl.minimum(i + offset, nk - 1) if MASK == "causal" else gl.maximum(i * 0 + nk - 1, 0)
-    return gl.where(j[None, :] <= last[:, None], scores, float("-inf"))
+    end = gl.minimum(i + offset + 1, nk) if MASK == "causal" else gl.maximum(i * 0 + nk, 1)
+    return gl.where(j[None, :] < kept(end)[:, None], scores, float("-inf"))
+
+
+@gluon_jit
+def hide_some(scores, start, rows, MASK: gl.constexpr):
+    """Hide pairs behind a branch, as few blocks of keys have pairs to hide."""
+    _i, _begins, _ends, keys, _offset, _nk, _factor, _slope = rows
+    low, clear = keys
+    hidden = start + scores.shape[1] > clear
+    if MASK == "band":
+        hidden = hidden | (start < low)
+    if hidden:
+        scores = hide(scores, start, rows, MASK)
+    return scores
 
 
 @gluon_jit

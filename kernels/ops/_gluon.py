@@ -91,10 +91,11 @@ def barriers(COUNT: gl.constexpr, ARRIVALS: gl.constexpr):
     return made
 
 
-def descriptor(x: torch.Tensor, rows: int) -> object:
-    """Return the TMA descriptor of blocks of *rows* rows of one head of x (b, h, n, d)."""
+def descriptor(x: torch.Tensor, rows: int, columns: int = 256) -> object:
+    """Return the TMA descriptor of blocks of *rows* rows and at most *columns* columns of one head
+    of x (b, h, n, d)."""
     layout = gl.NVMMASharedLayout(128, 8 * x.element_size(), rank=4)
-    block = [1, 1, rows, min(x.shape[3], 256)]
+    block = [1, 1, rows, min(x.shape[3], columns)]
     return TensorDescriptor(x, list(x.shape), list(x.stride()), block, layout)
 
 

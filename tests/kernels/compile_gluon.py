@@ -14,6 +14,7 @@ import tempfile
 import traceback
 from collections.abc import Callable
 from functools import partial
+from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -30,8 +31,6 @@ SHARED_BYTES = 227 * 1024  # that a block may have
 SPILLED_BYTES = 128  # of a thread, few of them in the loop
 CAPPED_BYTES = 256  # the same where scores are capped, whose slope is kept beside the shares
 AHEAD_BYTES = 512  # where scores are computed ahead, beside addresses of operands
-# By head dim and warpgroups: a plan that spills more, and was still the fastest on an H200.
-SPILLING = {(64, 3): 300}
 
 
 class Absent:
@@ -103,12 +102,10 @@ def overlaps(made: Any) -> None:
 
 
 def attention_forward() -> None:
-    plans = [(*key, plan) for key, several in forward.PLANS.items() for plan in several]
-    for d, causal, plan in plans:
-        mask = Mask(causal, 0, 1.0)
-        kernel, launch = forward.forward_hopper_kernel, forward.forward
-        spills = SPILLING.get((d, plan.members), SPILLED_BYTES)
-        for made in hold(kernel, partial(launch, *tensors(d), mask, plan), spills):
+    kernel, launch = forward.forward_hopper_kernel, forward.forward
+    plans = [(d, plan) for d, several in forward.PLANS.items() for plan in several]
+    for (d, plan), causal in product(plans, (False, True)):
+        for made in hold(kernel, partial(launch, *tensors(d), Mask(causal, 0, 1.0), plan)):
             overlaps(made)
 
 
