@@ -14,8 +14,8 @@ loads the keys of a tile while it stores the results of the tile before, and mul
 scores of a tile while the last values of the tile before are multiplied.
 
 What each step gained, in TFLOP/s of 4 · 16 heads of 128 elements and 8,192 tokens, without and with
-a causal mask, on H200s (docs/measured has all but the third and the last but one, in
-h200-compare-attention-8k, h200-attention and h200-attention-forward):
+a causal mask, on H200s (docs/measured has the first two in h200-compare-attention-8k, and the last
+in h200-attention-forward):
 
 - torch, with the scores in DRAM: 88 and 27.
 - Scores in registers, `_flash_forward.py`: 533 and 501.
@@ -28,7 +28,7 @@ h200-compare-attention-8k, h200-attention and h200-attention-forward):
   694, and 642 of 2,048 tokens, where cuDNN has 635.
 - One loop for all blocks of keys, in which a branch hides pairs, in place of two or three: the code
   is up to a third shorter. With it tiles that overlap are faster with a mask too, and warpgroups
-  take no turns any more.
+  take no turns any more: 713 and 705, where cuDNN has 691 and 647.
 
 What gained nothing, in trials of one process: turns without a mask (1 to 2 % slower), a fixed order
 of tiles (up to 8 %), blocks of 64 keys (8 % with three warpgroups, on an H100, and 12 % of a window
@@ -295,7 +295,7 @@ def plan_of(d: int, work: Work, processors: int) -> Plan:
         return plans[-1]
 
     def time(plan: Plan) -> float:
-        longest = schedule(work, plan.members, plan.keys, processors).longest
+        longest: float = schedule(work, plan.members, plan.keys, processors).longest
         return longest * plan.members * plan.pace
 
     return min(plans, key=time)
