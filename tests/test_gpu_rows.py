@@ -103,6 +103,20 @@ def test_every_cross_entropy_of_a_vocabulary_is_right(v: int) -> None:
         assert_near([cross_entropy.gradient_call(inputs, lse, tiling)()], [dx])
 
 
+def test_masked_and_large_logits_have_the_losses_of_float64() -> None:
+    """A compiler may fuse the product of a logit and log₂ e with a difference."""
+    point = Point({"m": M, "v": 20001, "ignored": "none", "mode": "fwd", "dtype": "fp32"})
+    inputs = drawn(cross_entropy.CROSS_ENTROPY, point)
+    inputs["x"].add_(1000.0)  # a rounding of log₂ e times 1,000 for each block would be 4e-4
+    inputs["x"][::2, :15000] = -torch.inf  # blocks of nothing else
+    inputs["targets"].clamp_(min=15000)
+    exact = cross_entropy.reference(inputs, point)
+    for tiling in cross_entropy.TILINGS:
+        lse = torch.full((M,), torch.nan, device="cuda")
+        loss = cross_entropy.losses_call(inputs, lse, tiling)()
+        assert (loss.double() - exact).abs().max() < 2e-4
+
+
 @pytest.mark.parametrize("tile", range(0, len(fused.TMA_TILES), 3))
 def test_a_linear_cross_entropy_by_tma_is_right(tile: int, monkeypatch: pytest.MonkeyPatch) -> None:
     if not has_tma(torch.device("cuda")):

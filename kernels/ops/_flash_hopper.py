@@ -181,7 +181,8 @@ def store_tile(acc, total, most, results, at, i, held, MEMBER: gl.constexpr):
 
 @gluon_jit
 def free_unread(first, last, memory):
-    """Free the keys and the values of the steps before *last* from *first* on."""
+    """Free the blocks of the tiles that have no rows for the last warpgroup, which are the steps
+    from *first* to before *last*: the loader waits for all warpgroups."""
     buffers, bars = memory
     _q_tiles, k_tiles, _v_tiles, _o_tiles = buffers
     _q_full, _q_empty, k_full, k_empty, v_full, v_empty = bars
@@ -196,7 +197,8 @@ def free_unread(first, last, memory):
 
 @gluon_jit
 def attend(results, held, MASK: gl.constexpr, CAPPED: gl.constexpr, MEMBER: gl.constexpr):
-    """Compute 64 rows of o of each tile, and begin the next beside the last products of a tile."""
+    """Compute 64 rows of o of each tile, and begin the next beside the last products of a tile. The
+    last warpgroup ends after the tiles that have rows for it."""
     _lse, _o_at, tiles_at = results
     memory, _grid, _scalars = held
     buffers, bars = memory
@@ -209,7 +211,7 @@ def attend(results, held, MASK: gl.constexpr, CAPPED: gl.constexpr, MEMBER: gl.c
     tile = gl.load(tiles_at + 2 * gl.num_programs(0))
     at, rows, blocks = place_of(tile, held, MASK, MEMBER)
     mbarrier.wait(q_full.index(MEMBER), 0)
-    state = begin_tile(0, rows, blocks, memory, MASK, CAPPED, MEMBER)
+    state = begin_tile(rows, blocks, memory, MASK, CAPPED, MEMBER)
     none = state[0]  # sums of nothing
     for number in range(count):
         state = attend_tile(state, rows, blocks, memory, MASK, CAPPED, MEMBER)
@@ -248,8 +250,9 @@ def forward_hopper_kernel(
 ):  # fmt: skip
     """Allocate shared memory, and divide the work between the warps that load and that compute."""
     LAYOUT: gl.constexpr = gl.NVMMASharedLayout(128, 16, 2)
-    # One place for the queries of a warpgroup. With two in turn, ptxas 12.8 took an address of the
-    # second loop of blocks from the first one, which may not run, and results were wrong.
+    # One place for the queries of a warpgroup. With two in turn, ptxas 12.8 took an address of a
+    # second loop of blocks (capped scores have two) from the first, which may not run, and results
+    # were wrong.
     q_tiles = gl.allocate_shared_memory(q_at.dtype, [MEMBERS, 64, D], LAYOUT)
     k_tiles = gl.allocate_shared_memory(q_at.dtype, [STAGES, BN, D], LAYOUT)
     v_tiles = gl.allocate_shared_memory(q_at.dtype, [STAGES, BN, D], LAYOUT)

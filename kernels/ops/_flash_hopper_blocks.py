@@ -62,18 +62,6 @@ def free_blocks(step, last, bars, MEMBER: gl.constexpr, STAGES: gl.constexpr):
 
 
 @gluon_jit
-def first_scores(step, last, memory, MEMBER: gl.constexpr):
-    """Return the scores of a tile's first block of keys; *last*: it has no other."""
-    buffers, bars = memory
-    q_tiles, k_tiles, _v_tiles, _o_tiles = buffers
-    _q_full, _q_empty, k_full, _k_empty, _v_full, _v_empty = bars
-    pending = begin_scores(q_tiles.index(MEMBER), k_tiles, k_full, step)
-    scores = warpgroup_mma_wait(0, deps=(pending,))
-    free_blocks(step, last, bars, MEMBER, k_tiles.shape[0])
-    return scores
-
-
-@gluon_jit
 def first_shares(scores, start, rows, MASK: gl.constexpr, CAPPED: gl.constexpr):
     """Return the shares of a tile's first block, their sum, and the maximum of the scores."""
     _i, _begins, _ends, _keys, _offset, _nk, factor, slope = rows
@@ -89,24 +77,29 @@ def first_shares(scores, start, rows, MASK: gl.constexpr, CAPPED: gl.constexpr):
 
 @gluon_jit
 def begin_tile(
-    step, rows, blocks, memory, MASK: gl.constexpr, CAPPED: gl.constexpr, MEMBER: gl.constexpr
+    rows, blocks, memory, MASK: gl.constexpr, CAPPED: gl.constexpr, MEMBER: gl.constexpr
 ):
-    """Return the state after the first block of keys that is read."""
-    buffers, _bars = memory
-    _q_tiles, k_tiles, v_tiles, _o_tiles = buffers
+    """Return the state after the first block of keys of a program's first tile."""
+    buffers, bars = memory
+    q_tiles, k_tiles, v_tiles, _o_tiles = buffers
+    _q_full, _q_empty, k_full, _k_empty, _v_full, _v_empty = bars
     begin, end = blocks
     BN: gl.constexpr = k_tiles.shape[1]
     D: gl.constexpr = v_tiles.shape[2]
-    scores = first_scores(step, begin == end - 1, memory, MEMBER)
+    last = begin == end - 1
+    pending = begin_scores(q_tiles.index(MEMBER), k_tiles, k_full, 0)
+    scores = warpgroup_mma_wait(0, deps=(pending,))
+    free_blocks(0, last, bars, MEMBER, k_tiles.shape[0])
     share, total, most = first_shares(scores, (end - 1) * BN, rows, MASK, CAPPED)
     acc = gl.zeros([64, D], gl.float32, sums_layout(D))
-    return acc, total, most, packed(share, k_tiles.dtype), step + 1
+    return acc, total, most, packed(share, k_tiles.dtype), 1
 
 
 @gluon_jit
 def multiply(state, last, memory, MEMBER: gl.constexpr):
     """Begin the products of the queries and a block of keys, and of the shares and the values of
-    the block before; return the scores, and the sums and the shares of the other product."""
+    the block before; return the scores, and the sums and the shares of the other product. *last*:
+    no other block of keys of the tile comes."""
     buffers, bars = memory
     q_tiles, k_tiles, v_tiles, _o_tiles = buffers
     _q_full, _q_empty, k_full, _k_empty, v_full, _v_empty = bars

@@ -34,7 +34,7 @@ def first_row(block, tall, MEMBERS: gl.constexpr):
 def key_blocks(block, grid, MASK: gl.constexpr, BM: gl.constexpr, BN: gl.constexpr):
     """Return the first block of keys that a block of queries reads, and the one after the last.
 
-    There is at least one block, to write 0 from.
+    There is at least one block, to write 0 from. With a mask each tile has rows for all warpgroups.
     """
     _blocks, _tall, _heads, _group, offset, nq, nk, key_begins, key_ends = grid
     begin = nk * 0

@@ -7,8 +7,8 @@ program that is free first, as if the GPU gave out the tiles while it computes t
 
 Without a mask all tiles are equal, and few of them may leave many programs idle at the end: 4 · 16
 heads of 2,048 queries are 704 tiles of 192 rows, five for most of 132 programs and six for some.
-Some tiles of each head then have 64 rows less, which are computed last, so that the programs with
-fewer whole tiles compute them.
+Where a tile has rows for three warpgroups, some tiles of each head then have 64 rows less. They are
+computed last, so that the programs with fewer whole tiles compute them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ HIDING = 0.35
 # without OUTSET. With it the longest schedules of 1,024 to 8,192 tokens, and what they took on an
 # H200 for seven numbers of such tiles, agree within 2 %.
 SHORT = 0.8
-SHORTEST = 8  # such tiles of a head that are tried at most
+MOST_SHORT = 8  # such tiles of a head that are tried at most
 FEW = 32  # tiles of a program that are so many that one more or less does not matter
 
 
@@ -135,7 +135,7 @@ def schedule(work: Work, members: int, keys: int, processors: int) -> Schedule:
     schedules = [divide(work, times, blocks, processors)]
     if work.mask == "all" and members == 3 and blocks * work.heads < FEW * processors:
         short = SHORT * (times[0] - OUTSET) + OUTSET
-        for count in range(1, SHORTEST + 1):
+        for count in range(1, MOST_SHORT + 1):
             tall = -(-(work.queries - count * (rows - 64)) // rows)
             if tall * work.heads >= processors:  # each program begins with a whole tile
                 mixed = [times[0]] * tall + [short] * count

@@ -82,10 +82,12 @@ def add_block(value, most, total):
     """Add a block to the maximum and the sum of exponentials of each of its vectors."""
     value = value.to(tl.float32)
     risen = tl.maximum(most, tl.max(value, 1))
-    # In base 2, by one multiply-add and one instruction for each element.
+    # In base 2, by one multiply-add and one instruction for each element. An old sum's factor is 1
+    # where the maximum does not rise: fused, most · log₂ e − shift would be the rounding of shift,
+    # which is 4e30 beside −2e38.
     shift = risen * 1.4426950408889634
     power = tl.exp2(value * 1.4426950408889634 - shift[:, None])
-    total = total * tl.exp2(most * 1.4426950408889634 - shift) + tl.sum(power, 1)
+    total = total * tl.exp2((most - risen) * 1.4426950408889634) + tl.sum(power, 1)
     return risen, total
 
 

@@ -104,8 +104,9 @@ def overlaps(made: Any) -> None:
 def attention_forward() -> None:
     kernel, launch = forward.forward_hopper_kernel, forward.forward
     plans = [(d, plan) for d, several in forward.PLANS.items() for plan in several]
-    for (d, plan), causal in product(plans, (False, True)):
-        for made in hold(kernel, partial(launch, *tensors(d), Mask(causal, 0, 1.0), plan)):
+    masks = (Mask(False, 0, 1.0), Mask(True, 0, 1.0), Mask(True, 0, 1.0, cap=50.0))
+    for (d, plan), mask in product(plans, masks):
+        for made in hold(kernel, partial(launch, *tensors(d), mask, plan)):
             overlaps(made)
 
 
