@@ -16,6 +16,9 @@ from gpuperf.model.workload import Case, Value, id_parts
 
 T = TypeVar("T")
 
+# Axes of which 0 stands for the value of another axis: attention has as many keys as queries.
+SAME = {"kv": "seq"}
+
 
 def dtype_of(record: Record) -> str:
     """Return the dtype of a record: its axis, or else that of its FLOPs."""
@@ -96,7 +99,8 @@ class Axes:
         """Return `4096`, `4096×128`, `4096×128,window=512` where only some records have a window;
         where a run has several operations, with the names of all axes: `m=n=4096,k=64`, `n=8M`."""
         sweep, point = self._sweeps[record.case.op], record.case.point
-        values = sweep.values(point)
+        zeros = {k: point[SAME[k]] for k, v in point.items() if v == 0 and SAME.get(k) in point}
+        values = sweep.values({**point, **zeros})
         if len(self._sweeps) > 1:
             pairs = zip(sweep.classes, values, strict=True)
             values = [*_merged({name: value for names, value in pairs for name in names})]

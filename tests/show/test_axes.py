@@ -39,6 +39,13 @@ def test_an_axis_that_only_some_records_have_is_named_with_its_value() -> None:
     assert sorted(records, key=axes.order) == records
 
 
+def test_as_many_keys_as_queries_are_a_number() -> None:
+    records = [at(seq=4096, kv=0, splits=0), at(seq=4096, kv=8192, splits=2)]
+    axes = Axes(records)
+    assert axes.head == "kv×splits"
+    assert [axes.size(record) for record in records] == ["4096×0", "8192×2"]
+
+
 def test_records_without_a_common_axis_have_all_axes_named() -> None:
     records = [at(seq=8192), at(tokens=2**23)]
     axes = Axes(records)
