@@ -16,8 +16,9 @@ from gpuperf.model.workload import Case, Value, id_parts
 
 T = TypeVar("T")
 
-# Axes of which 0 stands for the value of another axis: attention has as many keys as queries.
-SAME = {"kv": "seq"}
+# By operation, axes of which 0 stands for the value of another axis: `attention` then has as many
+# keys as queries.
+SAME = {"attention": {"kv": "seq"}}
 
 
 def dtype_of(record: Record) -> str:
@@ -49,6 +50,12 @@ def _columns(points: Sequence[Mapping[str, T]]) -> dict[str, tuple[T | None, ...
     """Return the values of each axis of *points*, None where a point lacks the axis."""
     names = dict.fromkeys(name for point in points for name in point)
     return {name: tuple(point.get(name) for point in points) for name in names}
+
+
+def _written(case: Case) -> Mapping[str, Value]:
+    """Return the point of *case* with the values for which a 0 stands."""
+    point, same = case.point, SAME.get(case.op, {})
+    return {**point, **{k: point.get(o, 0) for k, o in same.items() if point.get(k) == 0}}
 
 
 class _Sweep:
@@ -98,9 +105,8 @@ class Axes:
     def size(self, record: Record) -> str:
         """Return `4096`, `4096×128`, `4096×128,window=512` where only some records have a window;
         where a run has several operations, with the names of all axes: `m=n=4096,k=64`, `n=8M`."""
-        sweep, point = self._sweeps[record.case.op], record.case.point
-        zeros = {k: point[SAME[k]] for k, v in point.items() if v == 0 and SAME.get(k) in point}
-        values = sweep.values({**point, **zeros})
+        sweep, point = self._sweeps[record.case.op], _written(record.case)
+        values = sweep.values(point)
         if len(self._sweeps) > 1:
             pairs = zip(sweep.classes, values, strict=True)
             values = [*_merged({name: value for names, value in pairs for name in names})]
@@ -129,8 +135,9 @@ class Axes:
     def brief(self, record: Record) -> str:
         """Return the size for a label, `4096×128`, `16M` (= 2^24), without the names of axes that
         all records have."""
-        others = self._sweeps[record.case.op].others(record.case.point)
-        return ",".join(filter(None, ["×".join(self.values(record)), *others]))
+        sweep, point = self._sweeps[record.case.op], _written(record.case)
+        values = "×".join(map(binary, sweep.values(point)))
+        return ",".join(filter(None, [values, *sweep.others(point)]))
 
     def values(self, record: Record) -> list[str]:
         """Return the values of the axes that all records have, in the order of `head`."""

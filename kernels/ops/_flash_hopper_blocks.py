@@ -183,7 +183,7 @@ def attend_tile(
     begin, end = blocks
     if MASK == "all" or not CAPPED:
         return attend_blocks(state, begin, end - 1, begin, rows, memory, True, MASK, CAPPED, MEMBER)
-    # Tangents and powers keep one unit busy all the time, so that even a branch costs 4 %.
+    # Tangents and powers keep one unit busy all the time, so that even a branch costs 5 %.
     low, clear = clear_blocks(keys, blocks, k_tiles.shape[1])
     state = attend_blocks(state, clear, end - 1, begin, rows, memory, False, MASK, CAPPED, MEMBER)
     state = attend_blocks(state, low, clear, begin, rows, memory, False, "all", CAPPED, MEMBER)

@@ -100,7 +100,8 @@ def hide(scores, start, rows, MASK: gl.constexpr):
 
 @gluon_jit
 def hide_some(scores, start, rows, MASK: gl.constexpr):
-    """Hide pairs behind a branch, as few blocks of keys have pairs to hide."""
+    """Return the scores with those of hidden pairs at -inf, which few blocks of keys have: only
+    these compare positions, behind a branch."""
     _i, _begins, _ends, keys, _offset, _nk, _factor, _slope = rows
     low, clear = keys
     hidden = start + scores.shape[1] > clear

@@ -44,6 +44,10 @@ def test_as_many_keys_as_queries_are_a_number() -> None:
     axes = Axes(records)
     assert axes.head == "kv×splits"
     assert [axes.size(record) for record in records] == ["4096×0", "8192×2"]
+    assert [axes.brief(record) for record in records] == ["4096×0", "8192×2"]
+    assert Axes([at(kv=0)]).size(at(kv=0)) == "0"
+    others = [replace(r, case=replace(r.case, op="cache")) for r in records]
+    assert Axes(others).size(others[0]) == "0×0"  # only attention is known to mean this
 
 
 def test_records_without_a_common_axis_have_all_axes_named() -> None:
