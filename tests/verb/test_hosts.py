@@ -122,13 +122,16 @@ def test_a_unit_of_two_hosts_is_the_shard_of_the_pair(at: CommandLine) -> None:
     suite = at.folder / "pair.toml"
     case = '[[case]]\nop = "all_reduce"\nbytes = "1k,64k"\nimpl = "gloo"\ndtype = "fp32"\n'
     suite.write_text(f"schema = 1\n[conditions]\nbudget_s = 0.02\n{case}")
-    words = ("--suite", "./pair.toml", "--devices", "cpu", "--processes", "2", "--out", "shards")
-    first, second = launch(at, "fleet", "unit", *words)
-    assert (first.code, second.code) == (0, 0), first.err + second.err
-    (file,) = (at.folder / "shards").glob("*.jsonl")
-    assert file.name == "node0-node1.jsonl"
-    (shard,) = parse_pieces(file.read_bytes(), "a test")
-    assert isinstance(shard, Shard), shard
+    for out in ("shards", "again"):
+        words = ("--suite", "./pair.toml", "--devices", "cpu", "--processes", "2", "--out", out)
+        first, second = launch(at, "fleet", "unit", *words)
+        assert (first.code, second.code) == (0, 0), first.err + second.err
+        (file,) = (at.folder / out).glob("*.jsonl")
+        assert file.name == "node0-node1.jsonl"
+        (shard,) = parse_pieces(file.read_bytes(), "a test")
+        assert isinstance(shard, Shard), shard
+        if not shard.failures:
+            break  # otherwise a busy machine held up a call for so long that its case was skipped
     assert (shard.head.host, shard.head.peer, shard.head.processes) == ("node0", "node1", 2)
     assert (shard.rows, shard.failures, len(shard.head.devices)) == (4, {}, 1)
     judged = judge_pairs([shard], ["node0", "node1"], FleetRule())
