@@ -22,14 +22,11 @@ from gpuperf.kernels._gluon import (
 
 
 @gluon_jit
-def soften(scores, most, total, factor, MASKED: gl.constexpr):
+def soften(scores, most, total, factor):
     """Return exp2(scores · factor - maximum), the maximum, the sum, and the old sum's factor."""
     risen = gl.maximum(most, gl.max(scores, 1) * factor)
-    shift = risen
-    if MASKED:
-        shift = gl.where(risen == float("-inf"), 0.0, risen)
-    share = gl.exp2(scores * factor - shift[:, None])
-    shrink = gl.exp2(most - shift)
+    share = gl.exp2(scores * factor - risen[:, None])
+    shrink = gl.exp2(most - risen)
     return share, risen, total * shrink + gl.sum(share, 1), shrink
 
 
@@ -69,9 +66,10 @@ def first_shares(scores, start, rows, MASK: gl.constexpr, CAPPED: gl.constexpr):
     if CAPPED:
         scores = fast_tanh(scores * slope)
     scores = hide_some(scores, start, rows, MASK)
-    most = gl.full([64], float("-inf"), gl.float32, ROWS)
+    # Less than any score, and finite: shares of a row that sees no key are exp2(-inf) = 0, not NaN.
+    most = gl.full([64], -3e38, gl.float32, ROWS)
     total = gl.zeros([64], gl.float32, ROWS)
-    share, most, total, _shrink = soften(scores, most, total, factor, True)
+    share, most, total, _shrink = soften(scores, most, total, factor)
     return share, total, most
 
 
@@ -164,7 +162,7 @@ def attend_blocks(
         if MASK != "all":
             hiding: gl.constexpr = hide_some if BRANCH else hide
             scores = hiding(scores, start, rows, MASK)
-        share, most, total, shrink = soften(scores, most, total, factor, MASK != "all")
+        share, most, total, shrink = soften(scores, most, total, factor)
         acc = add_values(adding, left, step - 1, memory)
         acc = acc * gl.convert_layout(shrink, gl.SliceLayout(1, acc.type.layout))[:, None]
         shares = packed(share, k_tiles.dtype)

@@ -94,7 +94,10 @@ def hide(scores, start, rows, MASK: gl.constexpr):
         if start < low:
             scores = gl.where(j[None, :] >= kept(begins)[:, None], scores, float("-inf"))
         return scores
-    end = gl.minimum(i + offset + 1, nk) if MASK == "causal" else gl.maximum(i * 0 + nk, 1)
+    if MASK == "all":
+        last = i * 0 + nk - 1
+        return gl.where(j[None, :] <= last[:, None], scores, float("-inf"))
+    end = gl.minimum(i + offset + 1, nk)
     return gl.where(j[None, :] < kept(end)[:, None], scores, float("-inf"))
 
 
