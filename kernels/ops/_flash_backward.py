@@ -41,16 +41,39 @@ def row_sums_kernel(o, do, sums, nq, heads, s_b, s_h, s_n, D: tl.constexpr, BM: 
 
 
 @jit
+def rounded(x):
+    """Return x in the precision of bf16."""
+    return x.to(tl.bfloat16).to(tl.float32)
+
+
+@jit
+def parts_of(x, c):
+    """Return three bf16 whose sum is x (m,) where c (1, n) is 0, 1 and 2, and 0 elsewhere."""
+    high = rounded(x)
+    middle = rounded(x - high)
+    low = tl.where(c == 2, (x - high - middle)[:, None], 0.0)
+    part = tl.where(c == 0, high[:, None], tl.where(c == 1, middle[:, None], low))
+    return part.to(tl.bfloat16)
+
+
+@jit
 def prepare_kernel(
-    o, do, lse, norm, sums, dq, nq, padded, heads, s_b, s_h, s_n, D: tl.constexpr, BM: tl.constexpr
-):
-    """Compute Σ over d of o ∘ do, pad it and the log-sum-exp, and set the sum dq to 0."""
+    o, do, lse, norm, parts, dq, inverse, nq, padded, heads, s_b, s_h, s_n,
+    D: tl.constexpr, PARTS: tl.constexpr, BM: tl.constexpr,
+):  # fmt: skip
+    """Pad the log-sum-exp, and set the sum dq to 0. Store, each as the sum of three bf16, the
+    log-sum-exp · inverse, and Σ over d of o ∘ do.
+
+    Where a query sees no key, the first is not inf but less: 0 · inf would be NaN in a product."""
     block, bh = tl.program_id(0), tl.program_id(1)
     i, d = block * BM + tl.arange(0, BM), tl.arange(0, D)
     row, first = bh.to(tl.int64) * padded + i, bh.to(tl.int64) * nq
     total = sums_of_rows(o, do, i, nq, bh // heads, bh % heads, s_b, s_h, s_n, D)
-    tl.store(sums + row, total)
-    tl.store(norm + row, tl.load(lse + first + i, i < nq, float("inf")))
+    shift = tl.load(lse + first + i, i < nq, float("inf"))
+    tl.store(norm + row, shift)
+    c = tl.arange(0, PARTS)[None, :]
+    both = parts_of(tl.minimum(shift * inverse, 3e38), c) + parts_of(total, c - 3)
+    tl.store(parts + row[:, None] * PARTS + c, both)
     zeros = tl.zeros((BM, D), tl.float32)
     tl.store(dq + (first + i[:, None]) * D + d[None, :], zeros, i[:, None] < nq)
 

@@ -6,6 +6,7 @@ kernel stores to memory, and the products that it makes wait for each other.
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import subprocess
@@ -30,7 +31,6 @@ from triton.backends.compiler import GPUTarget
 SHARED_BYTES = 227 * 1024  # that a block may have
 SPILLED_BYTES = 128  # of a thread, few of them in the loop
 CAPPED_BYTES = 256  # the same where scores are capped, whose slope is kept beside the shares
-AHEAD_BYTES = 512  # where scores are computed ahead, beside addresses of operands
 
 
 class Absent:
@@ -90,15 +90,27 @@ def tensors(d: int) -> tuple[torch.Tensor, ...]:
     return tuple(torch.zeros(1, h, 300, d, dtype=torch.bfloat16) for h in (2, 1, 1))
 
 
-def overlaps(made: Any) -> None:
-    """Hold that a softmax comes before the wait for both products, which ptxas may move."""
+def softmaxes(made: Any) -> list[str]:
+    """The code beside products: between the waits for the scores and for both products."""
     waits = re.split(r"WARPGROUP\.DEPBAR\.LE gsb0, (0x[01])", made.asm["sass"])
     between = zip(waits[1::2], waits[2::2], waits[3::2], strict=False)
-    found = [
-        text.count("MUFU.EX2") for first, text, then in between if (first, then) == ("0x1", "0x0")
-    ]
+    found = [text for first, text, then in between if (first, then) == ("0x1", "0x0")]
     assert found, waits[1::2]
-    assert min(found) > 16, found
+    return found
+
+
+def overlaps(made: Any) -> None:
+    """Hold that a softmax comes before the wait for both products, which ptxas may move."""
+    powers = [text.count("MUFU.EX2") for text in softmaxes(made)]
+    assert min(powers) > 16, powers
+
+
+def interleaves(made: Any) -> None:
+    """Hold that powers of one row come between the comparisons of another: one row after the other
+    takes 9 % longer (d 64)."""
+    for text in softmaxes(made):
+        runs = re.findall(r"(?:MUFU\.EX2|FMNMX)", text)
+        assert sum(a != b for a, b in itertools.pairwise(runs)) > 3, runs
 
 
 def attention_forward() -> None:
@@ -108,6 +120,8 @@ def attention_forward() -> None:
     for (d, plan), mask in product(plans, masks):
         for made in hold(kernel, partial(launch, *tensors(d), mask, plan)):
             overlaps(made)
+            if mask.kind == "all":
+                interleaves(made)
 
 
 def band() -> Band:
@@ -133,8 +147,6 @@ def attention_backward() -> None:
         hold(backward.backward_hopper_kernel, partial(backward.backward, *rest))
         rest = (*rest[:6], Mask(True, 0, 1.0, band(), 50.0), plan)
         hold(backward.backward_hopper_kernel, partial(backward.backward, *rest), CAPPED_BYTES)
-        rest = (*rest[:6], Mask(True, 0, 1.0), plan._replace(waiting=2, ahead=True))
-        hold(backward.backward_hopper_kernel, partial(backward.backward, *rest), AHEAD_BYTES)
 
 
 def matrix_product() -> None:
