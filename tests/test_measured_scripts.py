@@ -16,8 +16,7 @@ from gpuperf.run.suite import load_suite, plan_suite
 from gpuperf.run.supervisor import Supervisor
 
 SUITES = {
-    "attention_forward": "h200-attention-forward",
-    "attention_masks": "h200-attention-masks",
+    "attention": "h200-attention",
     "counted": "h200-counted",
     "counted_attention": "h200-counted-attention",
     "cross_entropy": "h200-cross-entropy",

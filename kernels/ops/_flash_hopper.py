@@ -15,7 +15,7 @@ scores of a tile while the last values of the tile before are multiplied.
 
 What each step gained, in TFLOP/s of 4 · 16 heads of 128 elements and 8,192 tokens, without and with
 a causal mask, on H200s (docs/measured has the first two in h200-compare-attention-8k, and the last
-in h200-attention-forward):
+in h200-attention):
 
 - torch, with the scores in DRAM: 88 and 27.
 - Scores in registers, `_flash_forward.py`: 533 and 501.
@@ -30,6 +30,9 @@ in h200-attention-forward):
   is up to a third shorter. With it tiles that overlap are faster with a mask too, and warpgroups
   take no turns any more: 713 and 705, where cuDNN has 691 and 647. Capped scores keep the loops.
   In a trial those of heads of 64 and 256 elements were 1.7 % slower than before.
+- Powers of one row between the comparisons of another, by a test for hidden keys that ptxas orders
+  so: nothing here, where it did before, but 516 to 569 without a mask and with heads of 64
+  elements, where cuDNN has 496. The last run has 714 and 697, where cuDNN has 697 and 638.
 
 What gained nothing, in trials of one process: turns without a mask (1 to 2 % slower), a fixed order
 of tiles (up to 8 %), blocks of 64 keys (8 % with three warpgroups, on an H100, and 12 % of a window
