@@ -9,11 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from gpuperf.model.record import NO_COUNTERS, Caveat, Record, Run
 from gpuperf.roofline.speedup import Key, center, key_of
 
 FEWER = "fewer-processes"  # kind of the caveat on a case that some processes did not measure
+RESUME = "gpuperf roofline --resume RUN measures in the others"
+AGAIN = "the same command measures the suite in all processes again"
 FINDINGS = ("oom", "skipped")  # results of a case; every other status but `ok` is a failure
 
 
@@ -27,23 +30,36 @@ class Reduced:
     interval_s: tuple[float, float] | None = None
 
 
+class Asked(NamedTuple):
+    """How many processes were to measure a case, and what to do if fewer did."""
+
+    processes: int
+    hint: str
+
+
 def reduced(run: Run) -> tuple[Reduced, ...]:
-    """Return a `Reduced` for each case of a comparison, or for each record of another run."""
-    if run.header.baseline:
-        return reduce_processes(run.records, run.header.processes)
+    """Return a `Reduced` for each case of a run of several processes, or for each record."""
+    header = run.header
+    if header.baseline:
+        return reduce_processes(run.records, header.processes)
+    processes = max((record.pass_index + 1 for record in run.records), default=1)
+    if processes > 1 and not header.study:
+        return reduce_processes(run.records, processes, AGAIN)
     return tuple(Reduced(record) for record in run.records)
 
 
-def reduce_processes(records: Iterable[Record], asked: int) -> tuple[Reduced, ...]:
+def reduce_processes(
+    records: Iterable[Record], asked: int, hint: str = RESUME
+) -> tuple[Reduced, ...]:
     """Return each case of *records* once, in the order of its first record; *asked* processes were
-    to measure it."""
+    to measure it, and *hint* says what to do if fewer did."""
     groups: dict[Key, list[Record]] = {}
     for record in records:
         groups.setdefault(key_of(record), []).append(record)
-    return tuple(_reduced(group, asked) for group in groups.values())
+    return tuple(_reduced(group, Asked(asked, hint)) for group in groups.values())
 
 
-def _reduced(group: Sequence[Record], asked: int) -> Reduced:
+def _reduced(group: Sequence[Record], asked: Asked) -> Reduced:
     if len(group) == 1:
         return Reduced(_with_caveats(group[0], group, asked))
     failed = sorted((r for r in group if r.status != "ok"), key=lambda r: r.status in FINDINGS)
@@ -90,13 +106,14 @@ def _complete(record: Record, group: Sequence[Record]) -> Record:
     return replace(record, caveats=(*record.caveats, doubt))
 
 
-def _with_caveats(record: Record, group: Sequence[Record], asked: int) -> Record:
+def _with_caveats(record: Record, group: Sequence[Record], asked: Asked) -> Record:
     """Return *record* with the caveats of all processes in *group*, and one if processes lack."""
     doubts = {caveat.kind: caveat for r in (*group, record) for caveat in r.caveats}
     kinds = {caveat.kind for caveat in record.caveats}
     others = tuple(caveat for kind, caveat in doubts.items() if kind not in kinds)
     caveats = (*record.caveats, *others)
-    if len(group) < asked:
-        fewer = f"{len(group)} of {asked} processes measured the case, so its interval is wider"
-        caveats += (Caveat(FEWER, fewer, "gpuperf roofline --resume RUN measures in the others"),)
+    if len(group) < asked.processes:
+        share = f"{len(group)} of {asked.processes} processes"
+        fewer = f"{share} measured the case, so its interval is wider"
+        caveats += (Caveat(FEWER, fewer, asked.hint),)
     return replace(record, caveats=caveats)

@@ -177,6 +177,24 @@ def test_fewer_processes_than_asked_are_a_caveat() -> None:
     assert FEWER not in {c.kind for c in entries_of(both())[1].caveats}
 
 
+def test_a_suite_in_several_processes_has_one_row_for_each_case() -> None:
+    plain = replace(TOP, baseline="", processes=1)
+    run = replace(both(own=OWN[:2]), header=plain)
+    shown = sheet(run)
+    assert cells(shown)["interval 3 processes"] == (
+        "±28 %",
+        "−51/+84 %",
+    )  # by hand: t = 4.303, 12.706
+    assert "pass" not in {column.head for column in shown.columns}
+    (found,) = (c for e in entries_of(run) for c in e.caveats if c.kind == FEWER)
+    assert "2 of 3 processes" in found.message
+    assert "--resume" not in found.hint
+    studied = replace(run, header=replace(plain, study="noise"))
+    assert len(entries_of(studied)) == 5
+    once = replace(run, records=tuple(r for r in run.records if not r.pass_index))
+    assert [entry.processes for entry in entries_of(once)] == [1, 1]
+
+
 def test_the_row_has_the_bytes_that_one_process_counted_of_the_same_kernels() -> None:
     counts = {"dram_read_bytes": 7e6, "dram_written_bytes": 1e6}
     kernels = (Kernel("gemm", 2),)
