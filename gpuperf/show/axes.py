@@ -58,6 +58,12 @@ def _written(case: Case) -> Mapping[str, Value]:
     return {**point, **{k: point.get(o, 0) for k, o in same.items() if point.get(k) == 0}}
 
 
+def _stated(op: str, axes: Mapping[str, T]) -> Mapping[str, T]:
+    """Return *axes* but those that are 0 for the value of another axis."""
+    same = SAME.get(op, {})
+    return {name: value for name, value in axes.items() if name not in same or str(value) != "0"}
+
+
 class _Sweep:
     def __init__(self, points: Sequence[Mapping[str, Value]], main: Sequence[str]) -> None:
         columns = _columns(points)
@@ -130,7 +136,7 @@ class Axes:
 
     def constant(self, op: str) -> str:
         """Return the axes of *op* that have one value: `h=16, d=64`."""
-        return ", ".join(f"{k}={v}" for k, v in self._sweeps[op].constant.items())
+        return ", ".join(f"{k}={v}" for k, v in _stated(op, self._sweeps[op].constant).items())
 
     def brief(self, record: Record) -> str:
         """Return the size for a label, `4096×128`, `16M` (= 2^24), without the names of axes that
@@ -224,7 +230,10 @@ class Names:
         if parts is None:
             return clean(case)
         op, implementation, point = parts
-        shown = self._shown(op)
+        shown, same = self._shown(op), SAME.get(op, {})
+        point = {
+            k: point.get(same[k], v) if k in same and v == "0" else v for k, v in point.items()
+        }
         name = f"{op}/{implementation}" if implementation else op
         axes = _merged({axis: value for axis, value in point.items() if axis in shown})
         return clean(" ".join([name, *axes]))
@@ -248,7 +257,8 @@ class Names:
         fixed = {}
         for op, values in self._values.items():
             shown = self._shown(op)
-            axes = [f"{axis}={known[0]}" for axis, known in values.items() if axis not in shown]
+            rest = {axis: known[0] for axis, known in values.items() if axis not in shown}
+            axes = [f"{axis}={value}" for axis, value in _stated(op, rest).items()]
             if axes:
                 fixed[clean(op)] = clean(", ".join(axes))
         return fixed

@@ -8,7 +8,7 @@ from synthetic import h200_sweep
 
 from gpuperf.model.record import Record
 from gpuperf.model.workload import Case, Value
-from gpuperf.show.axes import Axes
+from gpuperf.show.axes import Axes, Names
 
 (FIRST,) = h200_sweep((1024,)).records
 
@@ -48,6 +48,13 @@ def test_as_many_keys_as_queries_are_a_number() -> None:
     assert Axes([at(kv=0)]).size(at(kv=0)) == "0"
     others = [replace(r, case=replace(r.case, op="cache")) for r in records]
     assert Axes(others).size(others[0]) == "0×0"  # only attention is known to mean this
+    names = Names(record.case for record in records)
+    shown = "attention/flex kv=4096 splits=0"
+    assert names.of(records[0].case) == names.of(records[0].case.id) == shown
+    same = [at(seq=seq, kv=0, heads=16) for seq in (1024, 2048)]
+    assert Names(r.case.id for r in same).fixed == {"attention": "heads=16, dtype=bf16"}
+    assert Axes(same).constant("attention") == "heads=16"
+    assert "kv=0" in Names(replace(r.case, op="cache") for r in same).fixed["cache"]
 
 
 def test_records_without_a_common_axis_have_all_axes_named() -> None:
