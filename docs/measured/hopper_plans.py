@@ -34,12 +34,7 @@ PLANS: Mapping[str, Mapping[str, Any]] = {
         "f128e": forward.Plan(64, 3, 3),
         "f128f": forward.Plan(64, 2, 4),
     },
-    "b128": {
-        "b128a": backward.Plan(64, 2),
-        "b128b": backward.Plan(64, 2, 2),
-        "b128c": backward.Plan(64, 2, 1, True),
-        "b128d": backward.Plan(64, 2, 2, True),
-    },
+    "b128": {"b128a": backward.Plan(64, 2), "b128b": backward.Plan(64, 2, 2)},
     "f64": {
         "f64a": forward.Plan(128, 2, 2),
         "f64c": forward.Plan(128, 3, 2),

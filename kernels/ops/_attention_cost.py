@@ -141,11 +141,13 @@ def one_pass_work(point: Point) -> Work:
     """Return the work of `_flash_hopper_backward.py`: five matmuls backward instead of four.
 
     dq is a sum in fp32, which is set to 0, added to once by each block of 128 keys, and rounded.
-    The additions reach the L2; they are counted once, as a read and a write.
+    The additions reach the L2; they are counted once, as a read and a write. Two numbers of each
+    query are stored as 32 bytes, and with a cap the log-sum-exp is stored again.
     """
     q, k, _, lse = sizes(point)
     total = q // itemsize(point.dtype) * 4
-    read = 4 * q + 2 * k + 2 * total + 3 * lse
-    written = 2 * total + q + 2 * k + 2 * lse
+    stored = (9 if cap_of(point) > 0 else 8) * lse
+    read = 4 * q + 2 * k + 2 * total + lse + stored
+    written = 2 * total + q + 2 * k + stored
     bytes_ = moved(point, (q + 2 * seen_bytes(point), q + lse), (read, written))
     return Work(matmuls(point, 2, 5, unmasked_pairs(point)), bytes_)

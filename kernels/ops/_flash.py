@@ -103,7 +103,8 @@ def spans_of(key_begins: torch.Tensor, key_ends: torch.Tensor) -> Spans:
 
 
 class Mask(NamedTuple):
-    """The keys that a query attends to, the scale of its scores, and their cap, of which 0 is none.
+    """The keys that a query attends to, the scale of its scores, which is more than 0, and their
+    cap, of which 0 is none.
 
     A band replaces the causal mask; kernels are faster where they also get its spans.
     """

@@ -48,7 +48,8 @@ def rounded(x):
 
 @jit
 def parts_of(x, c):
-    """Return three bf16 whose sum is x (m,) where c (1, n) is 0, 1 and 2, and 0 elsewhere."""
+    """Return three bf16 whose sum is x (m,) where c (1, n) is 0, 1 and 2, and 0 elsewhere. Of an
+    infinite x two of them are NaN."""
     high = rounded(x)
     middle = rounded(x - high)
     low = tl.where(c == 2, (x - high - middle)[:, None], 0.0)
@@ -59,18 +60,22 @@ def parts_of(x, c):
 @jit
 def prepare_kernel(
     o, do, lse, norm, parts, dq, inverse, nq, padded, heads, s_b, s_h, s_n,
-    D: tl.constexpr, PARTS: tl.constexpr, BM: tl.constexpr,
+    CAPPED: tl.constexpr, D: tl.constexpr, PARTS: tl.constexpr, BM: tl.constexpr,
 ):  # fmt: skip
-    """Pad the log-sum-exp, and set the sum dq to 0. Store, each as the sum of three bf16, the
-    log-sum-exp · inverse, and Σ over d of o ∘ do.
+    """Set the sum dq to 0, and store two numbers of each query, padded, each as the sum of three
+    bf16: the log-sum-exp · inverse, and Σ over d of o ∘ do. With CAPPED store the log-sum-exp too.
 
-    Where a query sees no key, the first is not inf but less: 0 · inf would be NaN in a product."""
+    Where a query sees no key, 3e38 stands for a log-sum-exp of inf: a product multiplies both
+    numbers, one of them by 0, and 0 · inf would be NaN. So a query whose o or do is not finite has
+    NaN in dv too.
+    """
     block, bh = tl.program_id(0), tl.program_id(1)
     i, d = block * BM + tl.arange(0, BM), tl.arange(0, D)
     row, first = bh.to(tl.int64) * padded + i, bh.to(tl.int64) * nq
     total = sums_of_rows(o, do, i, nq, bh // heads, bh % heads, s_b, s_h, s_n, D)
     shift = tl.load(lse + first + i, i < nq, float("inf"))
-    tl.store(norm + row, shift)
+    if CAPPED:
+        tl.store(norm + row, shift)
     c = tl.arange(0, PARTS)[None, :]
     both = parts_of(tl.minimum(shift * inverse, 3e38), c) + parts_of(total, c - 3)
     tl.store(parts + row[:, None] * PARTS + c, both)

@@ -13,12 +13,15 @@ What each step gained, in TFLOP/s of the model's 8·d a pair at 8192 positions, 
 H200s. At d 128: torch 178 and 58; `_flash_backward.py` 349 and 322; this file at first 421 and 403,
 where cuDNN has 431 and 414. On another card, where cuDNN has 487 and 444: the order of
 `_flash_hopper_schedule.py`, in which the last heads advance together, 447 and 427; sums of dq that
-are stored without conflicts between banks of shared memory 471 and 449; tensor cores that subtract
-the log-sum-exp and the sums of rows 522 and 498. Plans that compute scores ahead spill registers.
+are stored without conflicts between banks of shared memory 471 and 449. With tensor cores that
+subtract the log-sum-exp and the sums of rows, h200-attention has 521 and 495, where cuDNN has 482
+and 443. Plans that compute scores ahead spill registers.
+
 At d 64 nothing spills: scores ahead and two blocks of dq that wait raise 328 and 312 to 341 and
-325, where cuDNN has 369 and 339; on the other card (378 and 342) the order reaches 351 and 342,
-keys and values that registers hold 373 and 368, and tensor cores that subtract 382 and 374.
-`docs/measured/hopper_plans.txt` has plans and shapes of the first version.
+325, where cuDNN has 369 and 339. On the other card (378 and 342) the order reaches 351 and 342, and
+keys and values that registers hold 373 and 368; in h200-attention, with tensor cores that subtract,
+it is 383 and 372, where cuDNN has 380 and 342. `docs/measured/hopper_plans.txt` has plans and
+shapes of the first version.
 """
 
 from __future__ import annotations
@@ -55,7 +58,7 @@ from gpuperf.jit import triton
 
 KEYS = 128  # keys of a block
 PADDED = 128  # rows are padded to a multiple of this in `norm` and `parts`
-PARTS = 16  # columns of `parts`, as many as one product multiplies
+PARTS = 16  # columns of `parts`, as many as one instruction of a product multiplies
 
 
 class Plan(NamedTuple):
@@ -237,12 +240,14 @@ def backward(
     plan = plan or PLANS[d]
     dq, dk, dv = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
     padded = triton.cdiv(nq, PADDED) * PADDED
-    norm = torch.empty(b * h * padded, dtype=torch.float32, device=q.device)
+    capped = mask.cap > 0
+    norms = b * h * padded if capped else plan.queries  # without a cap none are read
+    norm = torch.empty(norms, dtype=torch.float32, device=q.device)
     parts = torch.empty((b * h * padded, PARTS), dtype=torch.bfloat16, device=q.device)
     total = torch.empty((b, h, nq, d), dtype=torch.float32, device=q.device)
     strides, heads = q.stride()[:3], (triton.cdiv(padded, 64), b * h)
     given = (o, do, lse, norm, parts, total, 1 / mask.factor, nq, padded, h, *strides)
-    prepare_kernel[heads](*given, D=d, PARTS=PARTS, BM=64)
+    prepare_kernel[heads](*given, CAPPED=capped, D=d, PARTS=PARTS, BM=64)
     blocks = triton.cdiv(nk, KEYS)
     of_queries = (descriptor(x, plan.queries) for x in (q, do))
     of_keys = (descriptor(x, KEYS) for x in (k, v))
@@ -257,7 +262,7 @@ def backward(
         *(mask.band[2:] if mask.band else (lse, lse)),
         *(mask.factor, mask.slope, mask.scale, *sizes),
         MASK=mask.kind,
-        CAPPED=mask.cap > 0,
+        CAPPED=capped,
         D=d,
         BM=plan.queries,
         BN=KEYS,

@@ -6,8 +6,8 @@ dk and dv and, where they are computed ahead, the scores of the next block.
 
 Shared memory, of which a multiprocessor reads or writes 128 bytes a cycle, limits these kernels:
 at d 64 ncu counted 1,792 such accesses for a block, beside those of TMA, in 2,700 cycles. Of these,
-256 read the log-sum-exp and the sums of rows into registers, in which a number of a query has 32
-copies. Now tensor cores subtract both, as one more step of their products, which reads 64. Of d 64
+256 read the log-sum-exp and the sums of rows into registers, where 64 threads hold each of them.
+Now tensor cores subtract both, as one more step of their products, which reads 64. At d 64
 registers hold the keys and the values, which the products read from there: 256 less.
 """
 
@@ -49,7 +49,7 @@ def sums_layout(m, n):
 @constexpr_function
 def swapped_layout(columns):
     """Return the layout of (64, columns) fp32 sums in a tile of TMA, with the columns c and c ^ 16
-    of odd rows swapped."""
+    of odd rows swapped. TMA itself moves the columns of rows 1, 2 and 4 by 4, 8 and 16."""
     first = [[0, 1 << n] for n in range(5)]
     rows = [[1, 4 ^ 16], [2, 8], [4, 16], [8, 0], [16, 0], [32, 0]]
     rest = [[0, 32 << n] for n in range((columns // 64).bit_length())]
@@ -80,7 +80,8 @@ def store_sums(x, tile):
 
 @gluon_jit
 def minus_ones(parts, FIRST: gl.constexpr, BN: gl.constexpr):
-    """Return the left operand that subtracts the sum of three columns of *parts* from FIRST."""
+    """Return the left operand whose product with *parts* is minus the sum of the three columns that
+    begin at FIRST."""
     BM: gl.constexpr = parts.shape[1]
     PARTS: gl.constexpr = parts.shape[2]
     LEFT: gl.constexpr = gl.DotOperandLayout(0, sums_layout(BN, BM), 2)
@@ -92,7 +93,8 @@ def minus_ones(parts, FIRST: gl.constexpr, BN: gl.constexpr):
 
 @gluon_jit
 def begin_less(minus, parts, left, right, BN: gl.constexpr):
-    """Begin the product of *left* and *right* less a number of each column."""
+    """Begin the product of *left* and *right* less a number of each column of *right*, of which
+    *parts* has a row and *minus* names the columns. These are two asynchronous products."""
     BM: gl.constexpr = parts.shape[0]
     none = gl.zeros([BN, BM], gl.float32, sums_layout(BN, BM))
     less = warpgroup_mma(minus, parts.permute((1, 0)), none, use_acc=False, is_async=True)
@@ -181,6 +183,7 @@ def add_block(
     mbarrier.wait(do_full.index(place), step // STAGES & 1)
     grads = do_tiles.index(place)
     changing = begin_less(minus_sum, parts.index(place), values, grads.permute((1, 0)), BN)
+    # The two products that began last compute the gradients of the shares.
     scores = state[3] if AHEAD else warpgroup_mma_wait(2, deps=(scoring,))
     share, weight = shares_of(scores, norms.index(place), start, rows, MASKED, MASK, CAPPED)
     shares = gl.convert_layout(share.to(k_tile.dtype), LEFT)

@@ -94,7 +94,7 @@ def hide(scores, start, rows, MASK: gl.constexpr):
         if start < low:
             scores = gl.where(j[None, :] >= kept(begins)[:, None], scores, float("-inf"))
         return scores
-    if MASK == "all":
+    if MASK == "all":  # `j < nk` is the same, but ptxas then computes one row after the other
         last = i * 0 + nk - 1
         return gl.where(j[None, :] <= last[:, None], scores, float("-inf"))
     end = gl.minimum(i + offset + 1, nk)
