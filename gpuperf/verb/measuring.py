@@ -129,7 +129,7 @@ def measure_planned(
 
 
 def measure_again(supervisor: Supervisor, outcome: Outcome, passes: int) -> Outcome:
-    """Measure the cases of *outcome* in *passes* more processes, and add them to its file.
+    """Measure the cases of *outcome* in *passes* more processes, and add them to it and its file.
 
     The noise of each case is stored for this device.
     """
@@ -139,7 +139,7 @@ def measure_again(supervisor: Supervisor, outcome: Outcome, passes: int) -> Outc
         with session.reporting(passes * len(header.plan)) as reporter:
             session.measure(reporter, shuffled_passes(header, passes, first=1), fresh=True)
     keep_noise(supervisor.open(), header.contract, session.records)
-    return replace(outcome, ended=session.ended)
+    return replace(outcome, run=Run(header, tuple(session.records)), ended=session.ended)
 
 
 def _begin(

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuperf.errors import UnknownName, UsageError
+from gpuperf.run.store import read_run
 from gpuperf.run.suite import LARGEST_FILE, load_suite, parse_suite, suites
 
 PLAIN = 'schema = 1\n[[case]]\nop = "matmul"\nsizes = "64"\n'
@@ -138,6 +139,24 @@ def test_a_suite_is_one_run_of_several_workloads(at: CommandLine) -> None:
     assert [case["op"] for case in header["plan"]] == ["matmul", "matmul", "vector_add"]
     assert [record["status"] for record in records] == ["ok"] * 3
     assert header["contract"]["budget_s"] == 0.02
+
+
+def test_what_all_processes_of_a_suite_measured_is_reported(at: CommandLine) -> None:
+    (at.folder / "mine.toml").write_text(SMALL)
+    words = ("--device", "cpu", "--peaks", "peaks.toml", "--out", "twice", "--format", "json")
+    ended = at("run", "--suite", "./mine.toml", "--passes", "2", *words)
+    assert ended.code == 0, ended.err
+    rows = json.loads(ended.out)["rows"]
+    assert [row["processes"] for row in rows] == [2, 2, 2]
+    assert all(row["time_across_processes_high_s"] >= row["time_s"] for row in rows)
+    assert sorted(r.pass_index for r in read_run(at.run_file("twice")).records) == [
+        0,
+        0,
+        0,
+        1,
+        1,
+        1,
+    ]
 
 
 @pytest.mark.parametrize(
