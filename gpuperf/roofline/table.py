@@ -176,7 +176,7 @@ def _figures(run: Run, entries: Sequence[Entry]) -> Iterable[Column]:
     yield from _around(run, entries)
     yield from collective_columns(entries)
     if flops:
-        keep = ALWAYS - 2  # dropped after all others but `of roof`
+        keep = ALWAYS - 1  # dropped after all others
         yield column("attained", unit, lambda p: p.attained_flop_per_s or None, keep, scale)
     if moved:
         keep = 7 if flops else ALWAYS
@@ -184,7 +184,7 @@ def _figures(run: Run, entries: Sequence[Entry]) -> Iterable[Column]:
     yield from _counted(entries)
     yield column("AI", "FLOP/B", lambda p: p.intensity or None, 5, 1)
     yield column("attainable", unit, lambda p: p.attainable_flop_per_s, 4, scale)
-    yield percent("of roof", "%", lambda p: p.fraction, 3 if exchanged else ALWAYS - 1)
+    yield percent("of roof", "%", lambda p: p.fraction, 3 if exchanged else ALWAYS)
     yield from energy_columns(entries)
     yield percent("MFU", "sheet %", lambda p: p.mfu_data_sheet, 6)
     yield percent("MFU", "@clock %", lambda p: p.mfu_clock, 2)

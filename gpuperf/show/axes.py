@@ -52,10 +52,10 @@ def _columns(points: Sequence[Mapping[str, T]]) -> dict[str, tuple[T | None, ...
     return {name: tuple(point.get(name) for point in points) for name in names}
 
 
-def _written(case: Case) -> Mapping[str, Value]:
-    """Return the point of *case* with the values for which a 0 stands."""
-    point, same = case.point, SAME.get(case.op, {})
-    return {**point, **{k: point.get(o, 0) for k, o in same.items() if point.get(k) == 0}}
+def _written(op: str, axes: Mapping[str, T]) -> Mapping[str, T]:
+    """Return *axes* with the values of others in place of zeros that stand for them."""
+    same = SAME.get(op, {})
+    return {n: axes.get(same[n], v) if n in same and str(v) == "0" else v for n, v in axes.items()}
 
 
 def _stated(op: str, axes: Mapping[str, T]) -> Mapping[str, T]:
@@ -111,7 +111,7 @@ class Axes:
     def size(self, record: Record) -> str:
         """Return `4096`, `4096×128`, `4096×128,window=512` where only some records have a window;
         where a run has several operations, with the names of all axes: `m=n=4096,k=64`, `n=8M`."""
-        sweep, point = self._sweeps[record.case.op], _written(record.case)
+        sweep, point = self._sweeps[record.case.op], _written(record.case.op, record.case.point)
         values = sweep.values(point)
         if len(self._sweeps) > 1:
             pairs = zip(sweep.classes, values, strict=True)
@@ -141,7 +141,7 @@ class Axes:
     def brief(self, record: Record) -> str:
         """Return the size for a label, `4096×128`, `16M` (= 2^24), without the names of axes that
         all records have."""
-        sweep, point = self._sweeps[record.case.op], _written(record.case)
+        sweep, point = self._sweeps[record.case.op], _written(record.case.op, record.case.point)
         values = "×".join(map(binary, sweep.values(point)))
         return ",".join(filter(None, [values, *sweep.others(point)]))
 
@@ -230,10 +230,7 @@ class Names:
         if parts is None:
             return clean(case)
         op, implementation, point = parts
-        shown, same = self._shown(op), SAME.get(op, {})
-        point = {
-            k: point.get(same[k], v) if k in same and v == "0" else v for k, v in point.items()
-        }
+        shown, point = self._shown(op), _written(op, point)
         name = f"{op}/{implementation}" if implementation else op
         axes = _merged({axis: value for axis, value in point.items() if axis in shown})
         return clean(" ".join([name, *axes]))

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from command_line import CommandLine
+from command_line import SAXPY, CommandLine
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -149,14 +149,31 @@ def test_what_all_processes_of_a_suite_measured_is_reported(at: CommandLine) -> 
     rows = json.loads(ended.out)["rows"]
     assert [row["processes"] for row in rows] == [2, 2, 2]
     assert all(row["time_across_processes_high_s"] >= row["time_s"] for row in rows)
-    assert sorted(r.pass_index for r in read_run(at.run_file("twice")).records) == [
-        0,
-        0,
-        0,
-        1,
-        1,
-        1,
-    ]
+    indices = sorted(record.pass_index for record in read_run(at.run_file("twice")).records)
+    assert indices == [0] * 3 + [1] * 3
+
+
+# Only the first process can compute this.
+ONCE = """
+    import os, pathlib
+    first = pathlib.Path("first")
+    if not first.exists():
+        first.write_text(str(os.getpid()))
+    if first.read_text() != str(os.getpid()):
+        raise RuntimeError("no second process")
+"""
+
+
+def test_a_case_that_fails_in_a_later_process_fails_the_run(tmp_path: Path) -> None:
+    here = '    """One pass over memory."""'
+    at = CommandLine.at(tmp_path, saxpy=SAXPY.replace(here, here + ONCE))
+    case = '[[case]]\nop = "./saxpy.py"\nn = "1k"\nimpl = "eager,fused"\n'
+    (tmp_path / "mine.toml").write_text(f"schema = 1\n[conditions]\nbudget_s = 0.02\n{case}")
+    words = ("run", "--suite", "./mine.toml", "--device", "cpu", "--peaks", "peaks.toml")
+    ended = at(*words, "--passes", "2")
+    assert ended.code == 3, ended.err
+    assert "1 of 2 cases failed" in ended.err
+    assert "process 2: " in ended.out
 
 
 @pytest.mark.parametrize(
