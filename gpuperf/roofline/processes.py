@@ -16,7 +16,7 @@ from gpuperf.roofline.speedup import Key, center, key_of
 
 FEWER = "fewer-processes"  # kind of the caveat on a case that some processes did not measure
 RESUME = "gpuperf roofline --resume RUN measures in the others"
-AGAIN = "a new run in as many processes narrows it"
+AGAIN = "a new run in as many processes narrows the interval"
 FINDINGS = ("oom", "skipped")  # results of a case; every other status but `ok` is a failure
 
 

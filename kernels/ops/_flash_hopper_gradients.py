@@ -7,8 +7,8 @@ dk and dv and, where they are computed ahead, the scores of the next block.
 Shared memory, of which a multiprocessor reads or writes 128 bytes a cycle, limits these kernels:
 at d 64 ncu counted 1,792 such accesses for a block, beside those of TMA, in 2,700 cycles. Of these,
 256 read the log-sum-exp and the sums of rows into registers, where 64 threads hold each of them.
-Now tensor cores subtract both, as one more step of their products, which reads 64. At d 64
-registers hold the keys and the values, which the products read from there: 256 less.
+Now tensor cores subtract both, as one more step of their products, which takes 64 accesses. At d 64
+registers hold the keys and the values for the products, which saves 256 accesses.
 """
 
 from __future__ import annotations
@@ -93,8 +93,8 @@ def minus_ones(parts, FIRST: gl.constexpr, BN: gl.constexpr):
 
 @gluon_jit
 def begin_less(minus, parts, left, right, BN: gl.constexpr):
-    """Begin the product of *left* and *right* less a number of each column of *right*, of which
-    *parts* has a row and *minus* names the columns. These are two asynchronous products."""
+    """Begin the product of *left* and *right*, and subtract from each of its columns the sum of the
+    numbers in a row of *parts* where *minus* is -1. These are two asynchronous products."""
     BM: gl.constexpr = parts.shape[0]
     none = gl.zeros([BN, BM], gl.float32, sums_layout(BN, BM))
     less = warpgroup_mma(minus, parts.permute((1, 0)), none, use_acc=False, is_async=True)
