@@ -238,6 +238,23 @@ def test_all_but_dq_is_the_same_in_every_run() -> None:
         assert all(torch.equal(x, y) for x, y in zip(runs[0], other, strict=True))
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("cap", [0.0, 3.0])
+@pytest.mark.parametrize("d", [64, 128])
+def test_large_scores_and_caps_in_fp16_are_those_of_float64(
+    d: int, cap: float, dtype: torch.dtype
+) -> None:
+    given = drawn(SHAPES[1], d, dtype)
+    if not cap:  # scores of up to some 200
+        given |= {name: given[name] * 6 for name in ("q", "k")}
+    mask = mask_of("lower right", given)._replace(cap=cap)
+    q, k, v, do = (given[name] for name in ("q", "k", "v", "do"))
+    o, lse = forward.forward(q, k, v, mask)
+    gradients = backward.backward(q, k, v, o, do, lse, mask)
+    got = {"o": o, "lse": lse, **dict(zip(("dq", "dk", "dv"), gradients, strict=True))}
+    assert_close(got, exact(given, mask), torch.finfo(dtype).eps)
+
+
 @pytest.mark.parametrize("tile", matmul.TILES, ids=str)
 @pytest.mark.parametrize("size", [(1, 8, 8), (100, 200, 40), (513, 776, 1000), (2048, 3072, 1024)])
 @pytest.mark.parametrize("splits", [1, 3])

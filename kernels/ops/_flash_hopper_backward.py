@@ -139,12 +139,13 @@ def differentiate(
     b, h = head // (heads // group), head % (heads // group)
     begin, clear, last, whole = query_range(first, grid, MASK, BM, BN)
     j = first + gl.arange(0, BN, gl.SliceLayout(1, sums_layout(BN, BM)))
-    begins = j
     ends = j
     if MASK == "band":
         begins = gl.load(query_begins + j, j < nk, 0)
         ends = gl.load(query_ends + j, j < nk, 0)
-    rows = (j, begins, ends, offset, nk, factor, slope)
+    else:  # of keys beyond the last, no query is the first
+        begins = gl.where(j < nk, j - offset if MASK == "causal" else 0, 1 << 30)
+    rows = (begins, ends, factor, slope)
     none = gl.zeros([BN, D], gl.float32, sums_layout(BN, D))
     scores = none
     mbarrier.wait(kv_full, 0)

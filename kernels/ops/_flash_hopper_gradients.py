@@ -123,13 +123,11 @@ def begin_scores(step, memory, CAPPED: gl.constexpr):
 @gluon_jit
 def hide_shares(share, start, rows, MASK: gl.constexpr):
     """Set the shares (keys, queries) of hidden pairs to 0."""
-    j, begins, ends, offset, nk, _factor, _slope = rows
+    begins, ends, _factor, _slope = rows
     i = start + gl.arange(0, share.shape[1], gl.SliceLayout(0, share.type.layout))
+    seen = i[None, :] >= begins[:, None]
     if MASK == "band":
-        seen = (i[None, :] >= begins[:, None]) & (i[None, :] < ends[:, None])
-    else:
-        last = gl.minimum(i + offset, nk - 1) if MASK == "causal" else i * 0 + (nk - 1)
-        seen = j[:, None] <= last[None, :]
+        seen = seen & (i[None, :] < ends[:, None])
     return gl.where(seen, share, 0.0)
 
 
@@ -139,7 +137,7 @@ def shares_of(
 ):
     """Return the shares of a block, and what their gradients are multiplied by to be those of the
     scores. The log-sum-exp has been subtracted from scores that are not capped."""
-    _j, _begins, _ends, _offset, _nk, factor, slope = rows
+    _begins, _ends, factor, slope = rows
     if CAPPED:
         scores = fast_tanh(scores * slope)
         norm = norms.load(gl.SliceLayout(0, scores.type.layout))
