@@ -11,6 +11,7 @@ import torch
 from gpuperf.kernels import _linear_cross_entropy as fused
 from gpuperf.kernels import _norms_triton as kernels
 from gpuperf.kernels import _rows as rows
+from gpuperf.kernels import _softmax_triton as softmax_triton
 from gpuperf.kernels import cross_entropy, norms, softmax
 from gpuperf.kernels.linear_cross_entropy import LINEAR_CROSS_ENTROPY
 from gpuperf.kernels.matmul import has_tma
@@ -51,7 +52,7 @@ def test_every_forward_of_a_norm_is_right(n: int, residual: str) -> None:
     inputs = drawn(norms.LAYERNORM, point)
     inputs["x"].add_(1.0)
     y, *others = norms.LAYERNORM.reference(inputs, point)
-    for tiling in special(rows.tilings(n, 2, 1 + (residual == "on"))):
+    for tiling in [*special(rows.tilings(n, 2, 1 + (residual == "on"))), *rows.piece_tilings(n)]:
         result = kernels.forward_call(inputs, kernels.empty_result(inputs), tiling)()
         assert_near([result.y], [y])
         if residual == "on":
@@ -65,7 +66,7 @@ def test_every_backward_of_a_norm_is_right(workload: Workload, n: int) -> None:
     inputs = drawn(workload, point)
     exact = workload.reference(inputs, point)
     result = kernels.empty_result(inputs)
-    kernels.forward_call(inputs, result, rows.tiling_of(1, 16, 0, 0, 1, 0))()
+    kernels.forward_call(inputs, result, rows.tiling_of(1, 16, 0, 0, 1, 0, 0))()
     ran = 0
     for tiling in kernels.backward_tilings(n, 2):
         if tiling["again"] or tiling["split"]:
@@ -82,12 +83,12 @@ def test_every_softmax_and_its_gradient_are_right(n: int) -> None:
     y, dx = softmax.reference(inputs, point)
     for tiling in special(rows.tilings(n, 2)):
         got = torch.empty_like(inputs["x"])
-        softmax.fused_call(softmax.softmax_fused_kernel, got, [inputs["x"]], tiling)()
+        softmax_triton.fused_call(softmax_triton.softmax_fused_kernel, got, [inputs["x"]], tiling)()
         assert_near([got], [y])
-    for tiling in special(rows.tilings(n, 2, 2)):
+    for tiling in [*special(rows.tilings(n, 2, 2)), *rows.piece_tilings(n)]:
         got = torch.empty_like(inputs["x"])
         given = [y.bfloat16(), inputs["dy"]]
-        softmax.fused_call(softmax.softmax_backward_kernel, got, given, tiling)()
+        softmax_triton.fused_call(softmax_triton.softmax_backward_kernel, got, given, tiling)()
         assert_near([got], [dx], 3)
 
 

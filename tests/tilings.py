@@ -11,4 +11,4 @@ def distinct(m: int, tilings: Iterable[Mapping[str, int]]) -> list[Mapping[str, 
     """Return the tilings that cut m rows into 2 to 10 tiles, without those that are the same to the
     interpreter, which knows neither warps, registers nor stages."""
     few = [t for t in tilings if 1 < -(-m // t["rows"]) <= 10]
-    return [*{(t["rows"], t["per_sm"], t.get("split")): t for t in few}.values()]
+    return [*{(t["rows"], t["per_sm"], t.get("split"), t.get("pieces")): t for t in few}.values()]

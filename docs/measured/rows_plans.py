@@ -14,8 +14,9 @@ from typing import Any
 
 import torch
 from gpuperf.kernels import _norms_triton as norms_triton
+from gpuperf.kernels import _softmax_triton as softmax_triton
 from gpuperf.kernels import cross_entropy, norms, softmax
-from gpuperf.kernels._rows import tiling_of, tilings
+from gpuperf.kernels._rows import piece_tilings, tiling_of, tilings
 
 from gpuperf import Point
 from gpuperf.jit import time_candidate
@@ -44,21 +45,22 @@ def make(shape: Any, dtype: str, high: int | None = None) -> torch.Tensor:
 def softmax_candidates(inputs: Mapping[str, Any], mode: str) -> Iterator[Candidate]:
     """Yield the tilings of softmax, each with the function that makes its call."""
     x, is_forward = inputs["x"], mode == "fwd"
-    kernel = softmax.softmax_fused_kernel if is_forward else softmax.softmax_backward_kernel
+    kernels = softmax_triton.softmax_fused_kernel, softmax_triton.softmax_backward_kernel
+    kernel = kernels[not is_forward]
     given = [x] if is_forward else [torch.softmax(x, 1), inputs["dy"]]
     result = torch.empty_like(x)
-    for tiling in tilings(x.shape[1], 2, len(given)):
-        yield tiling, partial(softmax.fused_call, kernel, result, given, tiling)
+    for tiling in softmax_triton.tilings_of(kernel, given):
+        yield tiling, partial(softmax_triton.fused_call, kernel, result, given, tiling)
 
 
 def norm_candidates(inputs: Mapping[str, Any], mode: str) -> Iterator[Candidate]:
     """Yield the tilings of a norm, each with the function that makes its call."""
     n, result = inputs["x"].shape[1], norms_triton.empty_result(inputs)
     if mode == "fwd":
-        for tiling in tilings(n, 2, 1 + ("residual" in inputs)):
+        for tiling in [*tilings(n, 2, 1 + ("residual" in inputs)), *piece_tilings(n)]:
             yield tiling, partial(norms_triton.forward_call, inputs, result, tiling, False)
         return
-    norms_triton.forward_call(inputs, result, tiling_of(1, 16, 0, 0, 1, 0))()
+    norms_triton.forward_call(inputs, result, tiling_of(1, 16, 0, 0, 1, 0, 0))()
     for tiling in norms_triton.backward_tilings(n, 2):
         yield tiling, partial(norms_triton.backward_call, inputs, result, tiling)
 

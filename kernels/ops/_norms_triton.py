@@ -1,10 +1,11 @@
 """Compute layer norm and RMS norm, and their gradients, with Triton: kernels and their launches.
 
-Forward, each program holds rows in registers. Backward, persistent programs take many rows, with
-their share of dweight and dbias in registers in fp32; a second kernel adds the sums of the
-programs, in an order that does not change. An SM holds both sums of rows of up to 16 Ki elements.
-For longer rows one kernel computes the two means of each row, and another reads x and dy again, by
-columns.
+Forward, each program holds rows in registers, or reads its row in pieces and again from the L1:
+other programs of an SM then load while it waits for a sum. Backward, persistent programs take many
+rows, with their share of dweight and dbias in registers in fp32; a second kernel adds the sums of
+the programs, in an order that does not change. An SM holds both sums of rows of up to 16 Ki
+elements. For longer rows one kernel computes the two means of each row, and another reads x and dy
+again, by columns.
 """
 
 from __future__ import annotations
@@ -102,6 +103,60 @@ def norm_kernel(
         if CENTRED:
             value += widened(b, scale, AGAIN and ROWS == 1)
         tl.store(y + row * n + i, value.to(y.dtype.element_ty), inside)
+
+
+@jit
+def piece_of(x, residual, start, ADDED: tl.constexpr, POLICY: tl.constexpr):
+    """Return a piece of a row, or of the sum of two, in the dtype of x."""
+    piece = tl.load(x + start, eviction_policy=POLICY)
+    if ADDED:
+        other = tl.load(residual + start, eviction_policy=POLICY)
+        piece = (piece.to(tl.float32) + other.to(tl.float32)).to(piece.dtype)
+    return piece
+
+
+@jit
+def norm_pieces_kernel(
+    x, residual, weight, bias, y, total, mean, rstd, stride, eps,
+    CENTRED: tl.constexpr, ADDED: tl.constexpr, KEPT: tl.constexpr, PIECES: tl.constexpr,
+    BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Normalize a row in each program, as the other kernel does; n is PIECES · BLOCK.
+
+    A row is read for its mean, for the squares and for y; only the first time from DRAM.
+    """
+    row = tl.program_id(0).to(tl.int64)
+    i = tl.arange(0, BLOCK)
+    x += row * stride + i
+    residual += row * PIECES * BLOCK + i
+    y += row * PIECES * BLOCK + i
+    total += row * PIECES * BLOCK + i
+    sums = tl.zeros((BLOCK,), tl.float32)
+    for start in tl.range(0, PIECES * BLOCK, BLOCK):
+        piece = piece_of(x, residual, start, ADDED, "evict_last")
+        if ADDED:
+            tl.store(total + start, piece)
+        value = piece.to(tl.float32)
+        sums += value if CENTRED else value * value
+    if CENTRED:
+        centre = tl.sum(sums, 0) / (PIECES * BLOCK)
+        sums = tl.zeros((BLOCK,), tl.float32)
+        for start in tl.range(0, PIECES * BLOCK, BLOCK):
+            value = piece_of(x, residual, start, ADDED, "evict_last").to(tl.float32) - centre
+            sums += value * value
+    scale = 1.0 / tl.sqrt(tl.sum(sums, 0) / (PIECES * BLOCK) + eps)
+    if KEPT:
+        tl.store(rstd + row, scale)
+        if CENTRED:
+            tl.store(mean + row, centre)
+    for start in tl.range(0, PIECES * BLOCK, BLOCK):
+        value = piece_of(x, residual, start, ADDED, "evict_first").to(tl.float32)
+        if CENTRED:
+            value -= centre
+        value *= scale * tl.load(weight + start + i, eviction_policy="evict_last").to(tl.float32)
+        if CENTRED:
+            value += tl.load(bias + start + i, eviction_policy="evict_last").to(tl.float32)
+        tl.store(y + start, value.to(y.dtype.element_ty))
 
 
 @jit
@@ -235,11 +290,15 @@ def forward_call(
     bias, residual = inputs.get("bias", weight), inputs.get("residual", x)
     grid, launch = (programs(tiling, x),), launch_of(tiling, n)
     y, *others = result
-    constants = {"CENTRED": centred, "ADDED": "residual" in inputs, "KEPT": kept}
-    launch |= {**constants, "FULL": n == launch["BLOCK"], "HELD": tiling["per_sm"] > 0}
+    launch |= {"CENTRED": centred, "ADDED": "residual" in inputs, "KEPT": kept}
+    if tiling["pieces"]:
+        kernel, sizes = norm_pieces_kernel, [x.stride(0)]
+    else:
+        kernel, sizes = norm_kernel, [m, n, x.stride(0)]
+        launch |= {"FULL": n == launch["BLOCK"], "HELD": tiling["per_sm"] > 0}
 
     def call() -> ForwardResult:
-        norm_kernel[grid](x, residual, weight, bias, y, *others, m, n, x.stride(0), EPS, **launch)
+        kernel[grid](x, residual, weight, bias, y, *others, *sizes, EPS, **launch)
         return result
 
     return call

@@ -6,6 +6,9 @@ load the next tiles while they compute one, which keeps memory busy where a row 
 A tile is loaded in its own dtype. A value that is needed again after a sum over the row may stay
 in registers as fp32, or be converted once more from its two bytes (`again`): then rows of twice the
 length fit, and twice as many loads are in flight.
+
+Or a program reads its row in pieces, and again from the L1 after each sum. It needs few registers,
+so that other programs of an SM load while it waits.
 """
 
 from __future__ import annotations
@@ -42,7 +45,11 @@ PERSISTENT = (
 )
 SHARED = 220 * 1024  # bytes for tiles in an SM of a Hopper GPU
 
-KEYS = ("rows", "warps", "registers", "per_sm", "stages", "again")
+# Elements of a piece and warps of candidates that read a row again.
+PIECES = ((4096, 8), (4096, 16), (8192, 16), (8192, 32))
+PIECED_ROWS = (4096, 32768)  # the shortest and the longest: the L1 holds a few of them
+
+KEYS = ("rows", "warps", "registers", "per_sm", "stages", "again", "pieces")
 # "again" needs assembly of NVIDIA GPUs.
 PTX = tl is not None and not INTERPRETED and torch.version.hip is None
 XOR = tl.constexpr("xor.b32 $0, $1, $2;") if tl else ""
@@ -86,7 +93,8 @@ def tilings(n: int, size: int = 4, tensors: int = 1) -> Iterator[dict[str, int]]
 
     A tiling has the rows of a tile, warps, the limit of registers for each thread (0: the
     compiler's choice), persistent programs on an SM (0: each program has one tile), the tiles that
-    those load or compute at a time, and whether values are converted again.
+    those load or compute at a time, whether values are converted again, and the pieces in which a
+    row is read (0: registers hold it).
     """
     block = block_of(n)
     packs = PTX and size == 2
@@ -96,9 +104,9 @@ def tilings(n: int, size: int = 4, tensors: int = 1) -> Iterator[dict[str, int]]
             many = rows * block == 32 * warps * max(PER_THREAD)
             for bound in (0, *(BOUNDS if many else ())):
                 if bound * 32 * warps <= REGISTERS:
-                    yield tiling_of(rows, warps, bound, 0, 1, 0)
+                    yield tiling_of(rows, warps, bound, 0, 1, 0, 0)
             if packs and many:
-                yield tiling_of(rows, warps, 0, 0, 1, 1)
+                yield tiling_of(rows, warps, 0, 0, 1, 1, 0)
     yield from persistent_tilings(block, size, tensors)
 
 
@@ -109,7 +117,15 @@ def persistent_tilings(block: int, size: int, tensors: int) -> Iterator[dict[str
         rows = min(MOST_ROWS, elements // block)
         if rows * block * size * tensors * (stages - 1) * per_sm <= SHARED:
             bound = min(255, REGISTERS // (32 * warps * per_sm) // 8 * 8)
-            yield tiling_of(rows, warps, bound, per_sm, stages, PTX and size == 2)
+            yield tiling_of(rows, warps, bound, per_sm, stages, PTX and size == 2, 0)
+
+
+def piece_tilings(n: int) -> Iterator[dict[str, int]]:
+    """Yield the tilings that read rows of n elements in pieces of equal length."""
+    shortest, longest = PIECED_ROWS
+    for elements, warps in PIECES if shortest <= n <= longest else ():
+        if n % elements == 0:
+            yield tiling_of(1, warps, 0, 0, 1, 0, n // elements)
 
 
 def tiling_of(*values: int) -> dict[str, int]:
@@ -125,16 +141,23 @@ def is_hopper(device: torch.device) -> bool:
 def candidates_for(
     kernel: str, x: torch.Tensor, every: Iterable[Mapping[str, int]]
 ) -> list[Mapping[str, int]]:
-    """Return what a run on a Hopper GPU chose for *kernel* and rows of *x*, else *every* tiling."""
-    known = CHOSEN.get((kernel, block_of(int(x.shape[1])), x.element_size()))
-    tried = [*every]
-    if known is None or not is_hopper(x.device):
-        return tried
-    return [dict(zip(tried[0], values, strict=True)) for values in known]
+    """Return what a run on a Hopper GPU chose for *kernel* and rows of *x*, else *every* tiling.
+
+    Pieces are of rows whose length is a power of 2.
+    """
+    n, tried = int(x.shape[1]), [*every]
+    known = CHOSEN.get((kernel, block_of(n), x.element_size()), ())
+    chosen: list[Mapping[str, int]]
+    chosen = [dict(zip(tried[0], values, strict=True)) for values in known]
+    chosen = [tiling for tiling in chosen if n == block_of(n) or not tiling.get("pieces")]
+    return chosen if chosen and is_hopper(x.device) else tried
 
 
 def launch_of(tiling: Mapping[str, int], n: int) -> dict[str, int]:
     """Return the keyword arguments of a launch with *tiling*, for rows of n elements."""
+    if tiling["pieces"]:
+        pieces = tiling["pieces"]
+        return {"PIECES": pieces, "BLOCK": n // pieces, "num_warps": tiling["warps"]}
     bound = {"maxnreg": min(255, tiling["registers"])} if tiling["registers"] else {}
     return {
         "ROWS": tiling["rows"],

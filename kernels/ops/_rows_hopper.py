@@ -11,22 +11,37 @@ from collections.abc import Mapping
 Key = tuple[str, int, int]
 
 # From docs/measured/h200-compare-softmax-*.jsonl.gz for softmax of 1024 and 2048 elements, and from
-# docs/measured/rows_plans.txt, on an H100, for the others; 128 Mi elements in bf16. Of two tilings
-# the second is that of an H200, on which the first has 87 % of the rate of a copy.
+# docs/measured/rows_plans.txt for the others; 128 Mi elements in bf16. Tilings with pieces (the
+# last number is not 0) are of an H200, and for rows of a power of 2. The others are of an H100 up
+# to 8192 elements, of an H200 beyond and for the gradient of softmax.
 CHOSEN: Mapping[Key, tuple[tuple[int, ...], ...]] = {
-    ("layernorm", 4096, 2): ((2, 8, 0, 0, 1, 0), (2, 4, 128, 0, 1, 0)),
-    ("layernorm", 8192, 2): ((1, 4, 0, 0, 1, 1),),
+    ("layernorm", 4096, 2): (
+        (1, 8, 0, 0, 1, 0, 1),
+        (2, 8, 0, 0, 1, 0, 0),
+        (2, 4, 128, 0, 1, 0, 0),  # of an H200, on which the former has 87 % of a copy's rate
+    ),
+    ("layernorm", 8192, 2): ((1, 8, 0, 0, 1, 0, 2), (1, 4, 0, 0, 1, 1, 0)),
+    ("layernorm", 16384, 2): ((1, 16, 0, 0, 1, 0, 4), (1, 16, 64, 2, 3, 1, 0)),
+    ("layernorm", 32768, 2): ((1, 32, 0, 0, 1, 0, 4), (1, 32, 64, 1, 3, 1, 0)),
     ("layernorm_backward", 4096, 2): ((1, 4, 3, 2, 0, 0, 0),),
     ("layernorm_backward", 8192, 2): ((1, 8, 3, 1, 0, 1, 0),),
-    ("norm", 4096, 2): ((1, 4, 0, 0, 1, 0),),
-    ("norm", 8192, 2): ((1, 8, 0, 0, 1, 0),),
+    ("norm", 4096, 2): ((1, 8, 0, 0, 1, 0, 1), (1, 4, 0, 0, 1, 0, 0)),
+    ("norm", 8192, 2): ((1, 16, 0, 0, 1, 0, 2), (1, 8, 0, 0, 1, 0, 0)),
+    ("norm", 16384, 2): ((1, 16, 0, 0, 1, 0, 2), (1, 8, 0, 0, 1, 1, 0)),
+    ("norm", 32768, 2): ((1, 32, 0, 0, 1, 0, 4), (1, 16, 128, 1, 4, 1, 0)),
     ("norm_backward", 4096, 2): ((1, 4, 3, 2, 0, 1, 0),),
     ("norm_backward", 8192, 2): ((1, 8, 3, 1, 0, 1, 0),),
-    ("norm_residual", 4096, 2): ((2, 16, 0, 0, 1, 0),),
-    ("norm_residual", 8192, 2): ((1, 16, 0, 0, 1, 0),),
+    ("norm_residual", 4096, 2): ((1, 16, 0, 0, 1, 0, 1), (2, 16, 0, 0, 1, 0, 0)),
+    ("norm_residual", 8192, 2): ((1, 16, 0, 0, 1, 0, 1), (1, 16, 0, 0, 1, 0, 0)),
+    ("norm_residual", 16384, 2): ((1, 16, 0, 0, 1, 0, 2), (1, 16, 0, 0, 1, 0, 0)),
+    ("norm_residual", 32768, 2): ((1, 16, 0, 0, 1, 1, 0),),
     ("norm_residual_backward", 4096, 2): ((1, 4, 3, 2, 0, 1, 0),),
     ("norm_residual_backward", 8192, 2): ((1, 16, 3, 1, 0, 1, 0),),
-    ("softmax", 4096, 2): ((1, 2, 0, 0, 1, 1),),
-    ("softmax", 1024, 2): ((2, 2, 0, 0, 1, 0),),
-    ("softmax", 2048, 2): ((1, 4, 0, 0, 1, 0),),
+    ("softmax", 4096, 2): ((1, 2, 0, 0, 1, 1, 0),),
+    ("softmax", 1024, 2): ((2, 2, 0, 0, 1, 0, 0),),
+    ("softmax", 2048, 2): ((1, 4, 0, 0, 1, 0, 0),),
+    ("softmax_backward", 4096, 2): ((1, 16, 0, 0, 1, 0, 1), (2, 4, 0, 0, 1, 0, 0)),
+    ("softmax_backward", 8192, 2): ((1, 16, 0, 0, 1, 0, 2), (1, 16, 0, 0, 1, 0, 0)),
+    ("softmax_backward", 16384, 2): ((1, 32, 0, 0, 1, 0, 2), (1, 8, 0, 0, 1, 1, 0)),
+    ("softmax_backward", 32768, 2): ((1, 16, 0, 0, 1, 1, 0),),
 }

@@ -15,8 +15,9 @@ dbias = Σ dy over the rows. 13·m·n FLOP: u 2, dweight 2, dbias 1, g 1, the me
 - `torch`: `F.layer_norm`, `F.rms_norm`. The backward reads x and dy twice, for dx and for dweight,
   and wide rows more often.
 - `compile`: the same functions, and their gradients, under torch.compile.
-- `triton`: a Triton kernel that holds a row in registers. Backward, each program takes many rows
-  and sums their share of dweight and dbias; a second kernel adds the sums of the programs.
+- `triton`: a Triton kernel that holds a row in registers, or reads it again from the L1. Backward,
+  each program takes many rows and sums their share of dweight and dbias; a second kernel adds the
+  sums of the programs.
 - `cuda`: a CUDA C kernel for long rows, which a cluster of blocks shares, with rows on their way to
   shared memory while others are computed. The backward is as that of `triton`.
 
@@ -41,7 +42,7 @@ from gpuperf.kernels._norms_triton import (
     empty_result,
     forward_call,
 )
-from gpuperf.kernels._rows import candidates_for, holds_rows, tilings
+from gpuperf.kernels._rows import candidates_for, holds_rows, piece_tilings, tilings
 from gpuperf.kernels._rows_cuda import (
     FORWARD,
     SUMMED,
@@ -78,7 +79,8 @@ def norm_triton(inputs: Inputs, point: Point, options: object) -> Tuned:
     size, name = x.element_size(), "norm" + "_residual" * added
     if "bias" in inputs:
         name = f"layer{name}"
-    forwards = candidates_for(name, x, tilings(point.n, size, 1 + added))
+    every = [*tilings(point.n, size, 1 + added), *piece_tilings(point.n)]
+    forwards = candidates_for(name, x, every)
     backwards = candidates_for(f"{name}_backward", x, backward_tilings(point.n, size))
     ahead, back = (forward_call, forwards, None), (backward_call, backwards, None)
     return tuned_norm(inputs, point, ahead, back)

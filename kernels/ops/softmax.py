@@ -9,7 +9,8 @@ dx = y·(dy − Σ y·dy), 4·m·n FLOP: y and dy are read, dx is written.
   1 write.
 - `online`: a Triton kernel that computes maximum and sum together, and rescales the sum when the
   maximum rises (Milakov and Gimelshein, arXiv 1805.02867); 2 reads, 1 write.
-- `fused`: a Triton kernel that holds a row in registers; 1 read, 1 write.
+- `fused`: a Triton kernel that holds a row in registers; 1 read, 1 write. Backward, it may read
+  rows of 4 to 32 Ki elements twice, in pieces.
 - `cuda`: a CUDA C kernel for long rows, which a cluster of blocks shares; 1 read, 1 write.
 - `torch`: `torch.softmax`.
 - `compile`: the eager function under torch.compile.
@@ -21,22 +22,14 @@ an H200, up to rows of about 512 KiB.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import torch
 from gpuperf.kernels._modes import MODE, Backward, by_mode, by_torch, of_mode
-from gpuperf.kernels._rows import (
-    candidates_for,
-    holds_rows,
-    launch_of,
-    programs,
-    row_of,
-    tilings,
-    widened,
-)
+from gpuperf.kernels._rows import holds_rows
 from gpuperf.kernels._rows_cuda import (
     BACKWARD,
     FORWARD,
@@ -46,120 +39,22 @@ from gpuperf.kernels._rows_cuda import (
     softmax_call,
     supports,
 )
+from gpuperf.kernels._softmax_triton import (
+    fused,
+    softmax_backward_kernel,
+    softmax_fused_kernel,
+    softmax_online_kernel,
+    softmax_safe_kernel,
+)
 
 from gpuperf import Axis, Bytes, Cost, Flops, Implementation, Point, Work, Workload
-from gpuperf.jit import Tuned, compiled, jit, lacks_compiler, lacks_triton, tl, triton, tune
+from gpuperf.jit import Tuned, compiled, lacks_compiler, lacks_triton, triton, tune
 from gpuperf.units import itemsize
 
 Inputs = Mapping[str, torch.Tensor]
 Call = Callable[[], torch.Tensor]
 
 STREAMED = 4096  # elements of a row that `safe` and `online` load at a time
-
-
-@jit
-def softmax_safe_kernel(
-    x: tl.tensor, y: tl.tensor, n: tl.tensor, stride: tl.tensor, BLOCK: tl.constexpr
-) -> None:
-    """Compute a row in each program: its maximum, then its sum, then its quotients."""
-    x += tl.program_id(0).to(tl.int64) * stride
-    y += tl.program_id(0).to(tl.int64) * n
-    i = tl.arange(0, BLOCK)
-    most = tl.full((BLOCK,), float("-inf"), tl.float32)
-    for start in range(0, n, BLOCK):
-        value = tl.load(x + start + i, start + i < n, float("-inf")).to(tl.float32)
-        most = tl.maximum(most, value)
-    peak = tl.max(most, 0)
-    total = tl.zeros((BLOCK,), tl.float32)
-    for start in range(0, n, BLOCK):
-        value = tl.load(x + start + i, start + i < n, float("-inf")).to(tl.float32)
-        total += tl.exp(value - peak)
-    scale = 1.0 / tl.sum(total, 0)
-    for start in range(0, n, BLOCK):
-        value = tl.load(x + start + i, start + i < n, float("-inf")).to(tl.float32)
-        share = tl.exp(value - peak) * scale
-        tl.store(y + start + i, share.to(y.dtype.element_ty), start + i < n)
-
-
-@jit
-def softmax_online_kernel(
-    x: tl.tensor, y: tl.tensor, n: tl.tensor, stride: tl.tensor, BLOCK: tl.constexpr
-) -> None:
-    """Compute a row in each program: maximum and sum together, then the quotients."""
-    x += tl.program_id(0).to(tl.int64) * stride
-    y += tl.program_id(0).to(tl.int64) * n
-    i = tl.arange(0, BLOCK)
-    # The lowest fp32, since −inf − (−inf) is NaN, and a row may begin with blocks of −inf.
-    peak = tl.full((), -3.4028234e38, tl.float32)
-    total = tl.zeros((BLOCK,), tl.float32)
-    for start in range(0, n, BLOCK):
-        value = tl.load(x + start + i, start + i < n, float("-inf")).to(tl.float32)
-        risen = tl.maximum(peak, tl.max(value, 0))
-        total = total * tl.exp(peak - risen) + tl.exp(value - risen)
-        peak = risen
-    scale = 1.0 / tl.sum(total, 0)
-    for start in range(0, n, BLOCK):
-        value = tl.load(x + start + i, start + i < n, float("-inf")).to(tl.float32)
-        share = tl.exp(value - peak) * scale
-        tl.store(y + start + i, share.to(y.dtype.element_ty), start + i < n)
-
-
-@jit
-def softmax_fused_kernel(
-    x,
-    y,
-    m,
-    n,
-    stride,
-    FULL: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    STAGES: tl.constexpr,
-    AGAIN: tl.constexpr,
-):
-    """Compute tiles of ROWS whole rows; programs step through the tiles by their number.
-
-    Rows beyond the last are row m − 1 again, which is written with the same values. With AGAIN an
-    exponential is computed twice, and not held in registers. With FULL n is BLOCK.
-    """
-    i = tl.arange(0, BLOCK)[None, :]
-    inside = i < (BLOCK if FULL else n)
-    for tile in tl.range(tl.program_id(0), tl.cdiv(m, ROWS), tl.num_programs(0), num_stages=STAGES):
-        row = row_of(tile, m, ROWS)
-        here = tl.load(x + row * stride + i, inside, float("-inf"), cache_modifier=".cg")
-        peak = tl.max(here.to(tl.float32), 1, keep_dims=True)
-        share = tl.exp(widened(here, peak, AGAIN) - peak)
-        scale = 1.0 / tl.sum(share, 1, keep_dims=True)
-        if AGAIN:
-            share = tl.exp(widened(here, scale, AGAIN) - peak)
-        share *= scale
-        tl.store(y + row * n + i, share.to(y.dtype.element_ty), inside)
-
-
-@jit
-def softmax_backward_kernel(
-    y,
-    dy,
-    dx,
-    m,
-    n,
-    stride,
-    FULL: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    STAGES: tl.constexpr,
-    AGAIN: tl.constexpr,
-):
-    """Compute dx = y·(dy − Σ y·dy) of tiles of rows, as the forward steps through them."""
-    i = tl.arange(0, BLOCK)[None, :]
-    inside = i < (BLOCK if FULL else n)
-    for tile in tl.range(tl.program_id(0), tl.cdiv(m, ROWS), tl.num_programs(0), num_stages=STAGES):
-        row = row_of(tile, m, ROWS)
-        shares = tl.load(y + row * n + i, inside, 0.0, cache_modifier=".cg")
-        grads = tl.load(dy + row * stride + i, inside, 0.0, cache_modifier=".cg")
-        mean = tl.sum(shares.to(tl.float32) * grads.to(tl.float32), 1, keep_dims=True)
-        slope = widened(shares, mean, AGAIN) * (widened(grads, mean, AGAIN) - mean)
-        tl.store(dx + row * n + i, slope.to(dx.dtype.element_ty), inside)
 
 
 def eager(x: torch.Tensor) -> torch.Tensor:
@@ -196,27 +91,6 @@ def softmax_streamed(kernel: Any) -> Callable[[Inputs, Point, object], Call]:
         return call
 
     return build
-
-
-def fused_call(kernel: Any, result: torch.Tensor, given: Sequence[Any], tiling: Any) -> Call:
-    """Return the call of *kernel* with *tiling*, from the tensors *given* to *result* (m, n)."""
-    m, n = result.shape
-    grid, launch = (programs(tiling, result),), launch_of(tiling, n)
-    full, stride = n == launch["BLOCK"], given[-1].stride(0)
-
-    def call() -> torch.Tensor:
-        kernel[grid](*given, result, m, n, stride, FULL=full, **launch)
-        return result
-
-    return call
-
-
-def fused(name: str, kernel: Any, *given: torch.Tensor) -> Tuned:
-    """Return the call of *kernel* of the tensors *given*, with the fastest tiling."""
-    like = given[-1]
-    every = tilings(like.shape[1], like.element_size(), len(given))
-    result = like.new_empty(like.shape)
-    return tune(partial(fused_call, kernel, result, given), candidates_for(name, like, every))
 
 
 def softmax_fused(inputs: Inputs, point: Point, options: object) -> Call:

@@ -21,8 +21,8 @@ from gpuperf.kernels import _linear_wide as wide
 from gpuperf.kernels import _mlp_triton as gates
 from gpuperf.kernels import _norms_triton as norms
 from gpuperf.kernels import _rows as rows
+from gpuperf.kernels import _softmax_triton as softmax
 from gpuperf.kernels import _split_kv as split_kv
-from gpuperf.kernels import softmax
 from gpuperf.kernels._matmul_triton import matmul_kernel, matmul_tma_kernel
 from gpuperf.kernels._sincos_triton import sincos_kernel
 from gpuperf.kernels.cross_entropy import gradient_kernel, losses_kernel
@@ -244,11 +244,14 @@ def linear_cross_entropy() -> None:
     compiled(fused.merge_kernel, kinds, {"ROWS": fused.MERGED, "SLABS": fused.SLABS})
 
 
+PIECES = {"PIECES": 2, "BLOCK": 8192}
+
+
 def rows_of_16k() -> None:
     """Rows that fill an SM: loaded ahead by asynchronous copies, and converted again."""
     vectors = dict.fromkeys(("mean", "rstd", "means", "sums"), "*fp32") | {"eps": "fp32"}
     every = {"CENTRED": True, "ADDED": True, "KEPT": True, "FULL": True, "HELD": True}
-    ahead = rows.tiling_of(1, 16, 64, 2, 2, 1)
+    ahead = rows.tiling_of(1, 16, 64, 2, 2, 1, 0)
     deep = norms.backward_tiling(1, 16, 2, 1, 1, 1, 0)
     split = norms.backward_tiling(4, 8, 3, 2, 0, 1, 1)
     for kernel, tiling in (
@@ -271,6 +274,14 @@ def rows_of_16k() -> None:
         again = re.search(r"begin inline asm\s+xor.b32", made.asm["ptx"])
         assert bool(again) == bool(tiling["again"]), kernel
         assert made.metadata.shared * tiling["per_sm"] <= SHARED_BYTES, (kernel, tiling)
+    for kernel in (norms.norm_pieces_kernel, softmax.softmax_backward_pieces_kernel):
+        constants = {n: v for n, v in {**every, **PIECES}.items() if n in kernel.arg_names}
+        names = [name for name in kernel.arg_names if name not in constants]
+        kinds = {name: (vectors | scalars).get(name, "*bf16") for name in names}
+        aligned = [name for name in names if kinds[name][0] == "*" or name == "stride"]
+        made = compiled(kernel, kinds, constants, aligned, num_warps=32)
+        for policy in ("evict_last", "evict_first"):  # 16 bytes of a row, the last time to forget
+            assert re.search(rf"ld.global.L1::{policy}\S*.v4.b32", made.asm["ptx"]), kernel
     kinds = {
         name: (vectors | scalars).get(name, "*bf16") for name in norms.norm_means_kernel.arg_names
     }

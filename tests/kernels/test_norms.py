@@ -146,7 +146,7 @@ def test_a_gradient_alone_is_of_the_inputs_as_they_are_now(workload: Workload, n
 
 
 @of_both
-@pytest.mark.parametrize(("m", "n"), [(70, 1), (70, 20), (5, 1), (5, 20), (9, 2500)])
+@pytest.mark.parametrize(("m", "n"), [(70, 1), (70, 20), (5, 1), (5, 20), (9, 2500), (3, 8192)])
 def test_every_tiling_is_right(
     workload: Workload, m: int, n: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -163,7 +163,8 @@ def test_every_tiling_is_right(
         for ours, theirs in zip(got, exact, strict=True):
             torch.testing.assert_close(ours.double(), theirs, rtol=2e-4, atol=2e-4)
 
-    forward = distinct(m, [*rows.tilings(n), *rows.tilings(rows.WIDE_ROW)])
+    every = [*rows.tilings(n), *rows.tilings(rows.WIDE_ROW), *rows.piece_tilings(n)]
+    forward = distinct(m, every)
     backward = distinct(m, kernels.backward_tilings(n))
     backward += distinct(m, [t for t in kernels.backward_tilings(rows.WIDE_ROW) if t["split"]])
     assert forward
@@ -284,6 +285,37 @@ def test_a_fused_residual_saves_a_pass_each_way_and_one_more_of_the_gradient() -
         assert norms.RMSNORM.cost(point).flop_count - norms.RMSNORM.cost(without).flop_count == (
             64 * 128
         )
+
+
+@pytest.mark.parametrize("residual", ["off", "on"])
+def test_rows_that_are_read_twice_are_those_of_float64(residual: str) -> None:
+    """A first piece far from the mean, values that are large beside their differences, strides."""
+    point = point_of(4, 4096, residual=residual)
+    inputs = drawn(norms.LAYERNORM, point)
+    inputs["x"][0, :2048] += 1e4
+    inputs["x"][1] = 1000 + inputs["x"][1] / 100
+    inputs["x"][2] = 2.5
+    apart = torch.zeros(4, 4100)
+    apart[:, :4096] = inputs["x"]
+    inputs["x"] = apart[:, :4096]
+    y, *totals = norms.LAYERNORM.reference(inputs, point)
+    for tiling in distinct(4, rows.piece_tilings(4096)):
+        result = kernels.forward_call(inputs, kernels.empty_result(inputs), tiling)()
+        torch.testing.assert_close(result.y.double(), y, rtol=1e-3, atol=1e-3)
+        if residual == "on":
+            torch.testing.assert_close(result.rows.double(), totals[0], rtol=1e-6, atol=1e-6)
+
+
+def test_only_rows_that_pieces_divide_are_read_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert {t["pieces"] for t in rows.piece_tilings(8192)} == {1, 2}
+    for n in (2048, 5000, 65536):
+        assert not [*rows.piece_tilings(n)]
+    held, pieces = (1, 4, 0, 0, 1, 0, 0), (1, 16, 0, 0, 1, 0, 1)
+    monkeypatch.setattr(rows, "CHOSEN", {("norm", 4096, 4): (pieces, held)})
+    monkeypatch.setattr(rows, "is_hopper", lambda device: True)
+    for n, chosen in ((4096, [pieces, held]), (4000, [held])):
+        tried = rows.candidates_for("norm", torch.zeros(4, n), rows.tilings(n))
+        assert [tuple(tiling.values()) for tiling in tried] == chosen
 
 
 def test_a_table_of_a_hopper_gpu_replaces_tuning_there_alone(
