@@ -20,8 +20,8 @@ SUITES = {
     "counted": "h200-counted",
     "counted_attention": "h200-counted-attention",
     "cross_entropy": "h200-cross-entropy",
-    "long_rows": "h200-rows-long-cuda",
     "random_products": "h200-random-products",
+    "rows": "h200-rows",
 }
 
 

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 
 Key = tuple[str, int, int]
 
-# From docs/measured/h200-compare-softmax-*.jsonl.gz for softmax of 1024 and 2048 elements, and from
-# docs/measured/rows_plans.txt for the others; 128 Mi elements in bf16. Tilings with pieces (the
-# last number is not 0) are of an H200, and for rows of a power of 2. The others are of an H100 up
-# to 8192 elements, of an H200 beyond and for the gradient of softmax.
+# From docs/measured/h200-compare-softmax-*.jsonl.gz for softmax of 1024 and 2048 elements, from a
+# trial for RMS norm of 32768, and from docs/measured/rows_plans.txt for the others; 128 Mi elements
+# in bf16. Tilings with pieces (the last number is not 0) are of an H200, and for rows of a power of
+# 2. The others are of an H100 up to 8192 elements, of an H200 beyond and for softmax's gradient.
 CHOSEN: Mapping[Key, tuple[tuple[int, ...], ...]] = {
     ("layernorm", 4096, 2): (
         (1, 8, 0, 0, 1, 0, 1),
