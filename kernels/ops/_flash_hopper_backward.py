@@ -14,13 +14,13 @@ H200s. At d 128: torch 178 and 58; `_flash_backward.py` 349 and 322; this file a
 where cuDNN has 431 and 414. On another card, where cuDNN has 487 and 444: the order of
 `_flash_hopper_schedule.py`, in which the last heads advance together, 447 and 427; sums of dq that
 are stored without conflicts between banks of shared memory 471 and 449. With tensor cores that
-subtract the log-sum-exp and the sums of rows, h200-attention has 521 and 495, where cuDNN has 482
+subtract the log-sum-exp and the sums of rows, h200-attention has 519 and 499, where cuDNN has 481
 and 443. Plans that compute scores ahead spill registers.
 
 At d 64 nothing spills: scores ahead and two blocks of dq that wait raise 328 and 312 to 341 and
 325, where cuDNN has 369 and 339. On the other card (378 and 342) the order reaches 351 and 342, and
 keys and values that registers hold 373 and 368; in h200-attention, with tensor cores that subtract,
-it is 383 and 372, where cuDNN has 380 and 342. `docs/measured/hopper_plans.txt` has plans and
+it is 383 and 369, where cuDNN has 382 and 343. `docs/measured/hopper_plans.txt` has plans and
 shapes of the first version.
 """
 
@@ -143,7 +143,7 @@ def differentiate(
     if MASK == "band":
         begins = gl.load(query_begins + j, j < nk, 0)
         ends = gl.load(query_ends + j, j < nk, 0)
-    else:  # of keys beyond the last, no query is the first
+    else:  # no query sees a key beyond the last
         begins = gl.where(j < nk, j - offset if MASK == "causal" else 0, 1 << 30)
     rows = (begins, ends, factor, slope)
     none = gl.zeros([BN, D], gl.float32, sums_layout(BN, D))

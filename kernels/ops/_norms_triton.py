@@ -121,9 +121,9 @@ def norm_pieces_kernel(
     CENTRED: tl.constexpr, ADDED: tl.constexpr, KEPT: tl.constexpr, PIECES: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Normalize a row in each program, as the other kernel does; n is PIECES · BLOCK.
+    """Normalize a row in each program, as `norm_kernel` does; n is PIECES · BLOCK.
 
-    A row is read for its mean, for the squares and for y; only the first time from DRAM.
+    A row is read for its mean, if CENTRED, for its squares and for y: later mostly from the L1.
     """
     row = tl.program_id(0).to(tl.int64)
     i = tl.arange(0, BLOCK)

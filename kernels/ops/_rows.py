@@ -47,7 +47,7 @@ SHARED = 220 * 1024  # bytes for tiles in an SM of a Hopper GPU
 
 # Elements of a piece and warps of candidates that read a row again.
 PIECES = ((4096, 8), (4096, 16), (8192, 16), (8192, 32))
-PIECED_ROWS = (4096, 32768)  # the shortest and the longest: the L1 holds a few of them
+PIECED_ROWS = (4096, 32768)  # the shortest and the longest: the L1 holds a few, of two bytes each
 
 KEYS = ("rows", "warps", "registers", "per_sm", "stages", "again", "pieces")
 # "again" needs assembly of NVIDIA GPUs.
@@ -143,14 +143,14 @@ def candidates_for(
 ) -> list[Mapping[str, int]]:
     """Return what a run on a Hopper GPU chose for *kernel* and rows of *x*, else *every* tiling.
 
-    Pieces are of rows whose length is a power of 2.
+    Long rows of other lengths than those of the run have other fastest tilings.
     """
     n, tried = int(x.shape[1]), [*every]
-    known = CHOSEN.get((kernel, block_of(n), x.element_size()), ())
-    chosen: list[Mapping[str, int]]
-    chosen = [dict(zip(tried[0], values, strict=True)) for values in known]
-    chosen = [tiling for tiling in chosen if n == block_of(n) or not tiling.get("pieces")]
-    return chosen if chosen and is_hopper(x.device) else tried
+    known = CHOSEN.get((kernel, block_of(n), x.element_size()))
+    other = n > PIECED_ROWS[0] // 2 and n != block_of(n)
+    if known is None or other or not is_hopper(x.device):
+        return tried
+    return [dict(zip(tried[0], values, strict=True)) for values in known]
 
 
 def launch_of(tiling: Mapping[str, int], n: int) -> dict[str, int]:

@@ -1,6 +1,6 @@
 """Tilings of rows that were the fastest on a Hopper GPU, so that a first call hardly tunes.
 
-The key is a kernel, the length of its rows (rounded up to a power of 2) and the bytes of an
+The key is a kernel, the length of its rows (short ones are rounded up to it) and the bytes of an
 element; the values are its tilings, in the order of their keys. Other devices tune once.
 """
 
@@ -12,36 +12,31 @@ Key = tuple[str, int, int]
 
 # From docs/measured/h200-compare-softmax-*.jsonl.gz for softmax of 1024 and 2048 elements, from a
 # trial for RMS norm of 32768, and from docs/measured/rows_plans.txt for the others; 128 Mi elements
-# in bf16. Tilings with pieces (the last number is not 0) are of an H200, and for rows of a power of
-# 2. The others are of an H100 up to 8192 elements, of an H200 beyond and for softmax's gradient.
+# in bf16. Tilings of an H100 up to 8192 elements follow those of an H200.
 CHOSEN: Mapping[Key, tuple[tuple[int, ...], ...]] = {
-    ("layernorm", 4096, 2): (
-        (1, 8, 0, 0, 1, 0, 1),
-        (2, 8, 0, 0, 1, 0, 0),
-        (2, 4, 128, 0, 1, 0, 0),  # of an H200, on which the former has 87 % of a copy's rate
-    ),
+    ("layernorm", 4096, 2): ((1, 8, 0, 0, 1, 0, 1), (2, 4, 128, 0, 1, 0, 0), (2, 8, 0, 0, 1, 0, 0)),
     ("layernorm", 8192, 2): ((1, 8, 0, 0, 1, 0, 2), (1, 4, 0, 0, 1, 1, 0)),
-    ("layernorm", 16384, 2): ((1, 16, 0, 0, 1, 0, 4), (1, 16, 64, 2, 3, 1, 0)),
-    ("layernorm", 32768, 2): ((1, 32, 0, 0, 1, 0, 4), (1, 32, 64, 1, 3, 1, 0)),
+    ("layernorm", 16384, 2): ((1, 16, 0, 0, 1, 0, 2), (1, 16, 0, 0, 1, 0, 4)),
+    ("layernorm", 32768, 2): ((1, 32, 0, 0, 1, 0, 4),),
     ("layernorm_backward", 4096, 2): ((1, 4, 3, 2, 0, 0, 0),),
     ("layernorm_backward", 8192, 2): ((1, 8, 3, 1, 0, 1, 0),),
     ("norm", 4096, 2): ((1, 8, 0, 0, 1, 0, 1), (1, 4, 0, 0, 1, 0, 0)),
     ("norm", 8192, 2): ((1, 16, 0, 0, 1, 0, 2), (1, 8, 0, 0, 1, 0, 0)),
-    ("norm", 16384, 2): ((1, 16, 0, 0, 1, 0, 2), (1, 8, 0, 0, 1, 1, 0)),
-    ("norm", 32768, 2): ((1, 32, 0, 0, 1, 0, 4), (1, 16, 128, 1, 4, 1, 0)),
+    ("norm", 16384, 2): ((1, 16, 0, 0, 1, 0, 2),),
+    ("norm", 32768, 2): ((1, 32, 0, 0, 1, 0, 4),),
     ("norm_backward", 4096, 2): ((1, 4, 3, 2, 0, 1, 0),),
     ("norm_backward", 8192, 2): ((1, 8, 3, 1, 0, 1, 0),),
     ("norm_residual", 4096, 2): ((1, 16, 0, 0, 1, 0, 1), (2, 16, 0, 0, 1, 0, 0)),
     ("norm_residual", 8192, 2): ((1, 16, 0, 0, 1, 0, 1), (1, 16, 0, 0, 1, 0, 0)),
-    ("norm_residual", 16384, 2): ((1, 16, 0, 0, 1, 0, 2), (1, 16, 0, 0, 1, 0, 0)),
+    ("norm_residual", 16384, 2): ((1, 16, 0, 0, 1, 0, 2),),
     ("norm_residual", 32768, 2): ((1, 16, 0, 0, 1, 1, 0),),
     ("norm_residual_backward", 4096, 2): ((1, 4, 3, 2, 0, 1, 0),),
     ("norm_residual_backward", 8192, 2): ((1, 16, 3, 1, 0, 1, 0),),
     ("softmax", 4096, 2): ((1, 2, 0, 0, 1, 1, 0),),
     ("softmax", 1024, 2): ((2, 2, 0, 0, 1, 0, 0),),
     ("softmax", 2048, 2): ((1, 4, 0, 0, 1, 0, 0),),
-    ("softmax_backward", 4096, 2): ((1, 16, 0, 0, 1, 0, 1), (2, 4, 0, 0, 1, 0, 0)),
-    ("softmax_backward", 8192, 2): ((1, 16, 0, 0, 1, 0, 2), (1, 16, 0, 0, 1, 0, 0)),
-    ("softmax_backward", 16384, 2): ((1, 32, 0, 0, 1, 0, 2), (1, 8, 0, 0, 1, 1, 0)),
+    ("softmax_backward", 4096, 2): ((1, 16, 0, 0, 1, 0, 1),),
+    ("softmax_backward", 8192, 2): ((1, 16, 0, 0, 1, 0, 2),),
+    ("softmax_backward", 16384, 2): ((1, 32, 0, 0, 1, 0, 2),),
     ("softmax_backward", 32768, 2): ((1, 16, 0, 0, 1, 1, 0),),
 }

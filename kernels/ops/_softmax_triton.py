@@ -153,12 +153,15 @@ def softmax_backward_pieces_kernel(y, dy, dx, stride, PIECES: tl.constexpr, BLOC
         tl.store(dx + start + i, (share * (grad - mean)).to(dx.dtype.element_ty))
 
 
+IN_PIECES = {softmax_backward_kernel: softmax_backward_pieces_kernel}
+
+
 def fused_call(kernel: Any, result: torch.Tensor, given: Sequence[Any], tiling: Any) -> Call:
     """Return the call of *kernel* with *tiling*, from the tensors *given* to *result* (m, n)."""
     (m, n), stride = result.shape, given[-1].stride(0)
     grid, sizes, launch = (programs(tiling, result),), [m, n, stride], launch_of(tiling, n)
     if tiling["pieces"]:
-        kernel, sizes = softmax_backward_pieces_kernel, [stride]
+        kernel, sizes = IN_PIECES[kernel], [stride]
     else:
         launch["FULL"] = n == launch["BLOCK"]
 
@@ -172,7 +175,7 @@ def fused_call(kernel: Any, result: torch.Tensor, given: Sequence[Any], tiling: 
 def tilings_of(kernel: Any, given: Sequence[torch.Tensor]) -> list[dict[str, int]]:
     """Return the tilings to tune among for *kernel*, of the tensors *given*."""
     n, size = given[-1].shape[1], given[-1].element_size()
-    pieces = piece_tilings(n) if kernel is softmax_backward_kernel else ()
+    pieces = piece_tilings(n) if kernel in IN_PIECES else ()
     return [*tilings(n, size, len(given)), *pieces]
 
 

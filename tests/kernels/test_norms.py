@@ -288,34 +288,31 @@ def test_a_fused_residual_saves_a_pass_each_way_and_one_more_of_the_gradient() -
 
 
 @pytest.mark.parametrize("residual", ["off", "on"])
-def test_rows_that_are_read_twice_are_those_of_float64(residual: str) -> None:
+def test_rows_that_are_read_in_pieces_are_those_of_float64(residual: str) -> None:
     """A first piece far from the mean, values that are large beside their differences, strides."""
-    point = point_of(4, 4096, residual=residual)
+    n = 8192
+    point = point_of(4, n, residual=residual)
     inputs = drawn(norms.LAYERNORM, point)
-    inputs["x"][0, :2048] += 1e4
-    inputs["x"][1] = 1000 + inputs["x"][1] / 100
+    inputs["x"][0, : n // 2] += 1e4
+    inputs["x"][1] = 100 + inputs["x"][1] / 10
     inputs["x"][2] = 2.5
-    apart = torch.zeros(4, 4100)
-    apart[:, :4096] = inputs["x"]
-    inputs["x"] = apart[:, :4096]
+    apart = torch.zeros(4, n + 4)
+    apart[:, :n] = inputs["x"]
+    inputs["x"] = apart[:, :n]
     y, *totals = norms.LAYERNORM.reference(inputs, point)
-    for tiling in distinct(4, rows.piece_tilings(4096)):
+    tilings = distinct(4, rows.piece_tilings(n))
+    assert {tiling["pieces"] for tiling in tilings} == {1, 2}
+    for tiling in tilings:
         result = kernels.forward_call(inputs, kernels.empty_result(inputs), tiling)()
         torch.testing.assert_close(result.y.double(), y, rtol=1e-3, atol=1e-3)
         if residual == "on":
             torch.testing.assert_close(result.rows.double(), totals[0], rtol=1e-6, atol=1e-6)
 
 
-def test_only_rows_that_pieces_divide_are_read_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert {t["pieces"] for t in rows.piece_tilings(8192)} == {1, 2}
+def test_only_rows_that_pieces_divide_are_read_in_pieces() -> None:
+    assert {tiling["pieces"] for tiling in rows.piece_tilings(12288)} == {3}
     for n in (2048, 5000, 65536):
         assert not [*rows.piece_tilings(n)]
-    held, pieces = (1, 4, 0, 0, 1, 0, 0), (1, 16, 0, 0, 1, 0, 1)
-    monkeypatch.setattr(rows, "CHOSEN", {("norm", 4096, 4): (pieces, held)})
-    monkeypatch.setattr(rows, "is_hopper", lambda device: True)
-    for n, chosen in ((4096, [pieces, held]), (4000, [held])):
-        tried = rows.candidates_for("norm", torch.zeros(4, n), rows.tilings(n))
-        assert [tuple(tiling.values()) for tiling in tried] == chosen
 
 
 def test_a_table_of_a_hopper_gpu_replaces_tuning_there_alone(
@@ -330,6 +327,9 @@ def test_a_table_of_a_hopper_gpu_replaces_tuning_there_alone(
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
     assert rows.candidates_for("softmax", x, every) == [dict(zip(rows.KEYS, known, strict=True))]
     assert rows.candidates_for("another", x, every) == every
+    for n, tuned in ((4096, False), (4000, True), (12288, True), (16384, False)):
+        x, every = torch.zeros(4, n, dtype=torch.bfloat16), [*rows.tilings(n, 2)]
+        assert (rows.candidates_for("norm", x, every) == every) == tuned
     for (kernel, _, _), tilings in rows.CHOSEN.items():
         of_norm = kernel.endswith("backward") and "norm" in kernel
         keys = kernels.BACKWARD_KEYS if of_norm else rows.KEYS

@@ -63,17 +63,18 @@ Value = int | str  # of an axis
 class Query:
     """A selection of records, and the quantity that they give.
 
-    The records have this workload and implementation, and the values *at* axes or options. With
-    *over*, the quantity is divided by that of the record which differs in these axes (or in
-    `implementation`) alone; with *along*, it is the slope of its logarithm over that of the axis.
-    *study* is the kind of run, such as `lab:latency`; empty, any. *says* replaces the statement of
-    the claim; `reading` is the name of a quantity in `query.QUANTITIES`.
+    The records have this workload and implementation, and the values *at* axes or options; None
+    means that a record lacks the axis, as a forward of softmax lacks `mode`. With *over*, the
+    quantity is divided by that of the record which differs in these axes (or in `implementation`)
+    alone; with *along*, it is the slope of its logarithm over that of the axis. *study* is the kind
+    of run, such as `lab:latency`; empty, any. *says* replaces the statement of the claim; `reading`
+    is the name of a quantity in `query.QUANTITIES`.
     """
 
     op: str
     implementation: str
     reading: str
-    at: Mapping[str, Value] = field(default_factory=dict)
+    at: Mapping[str, Value | None] = field(default_factory=dict)
     over: Mapping[str, Value] = field(default_factory=dict)
     along: str = ""
     label: str = ""

@@ -60,7 +60,10 @@ CLAIMS = (
                 says=near(3, 0.02),
             ),
             Query(
-                *("softmax", "fused", "passes"), label="fused, with the write", says=near(2, 0.02)
+                *("softmax", "fused", "passes"),
+                at={"mode": None},
+                label="fused, with the write",
+                says=near(2, 0.02),
             ),
         ),
     ),
