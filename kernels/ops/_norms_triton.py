@@ -6,6 +6,11 @@ rows, with their share of dweight and dbias in registers in fp32; a second kerne
 the programs, in an order that does not change. An SM holds both sums of rows of up to 16 Ki
 elements. For longer rows one kernel computes the two means of each row, and another reads x and dy
 again, by columns.
+
+What the steps gained, in TB/s of layer norm of rows of 16 Ki elements in bf16 on H200s, where a
+copy has 4.3: forward, 3.8 with rows in registers and 4.25 with rows that are read again, where
+torch.compile has 4.15; backward, 2.6 with one sum of a row after the other and 4.0 with both at
+once, where torch.compile has 2.0.
 """
 
 from __future__ import annotations
