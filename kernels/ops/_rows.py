@@ -47,7 +47,9 @@ SHARED = 220 * 1024  # bytes for tiles in an SM of a Hopper GPU
 
 # Elements of a piece and warps of candidates that read a row again.
 PIECES = ((4096, 8), (4096, 16), (8192, 16), (8192, 32))
-PIECED_ROWS = (4096, 32768)  # the shortest and the longest: the L1 holds a few, of two bytes each
+# Elements of the shortest and of the longest row that is read so; the L1 holds several in bf16.
+PIECED_ROWS = (4096, 32768)
+LONG = 2048  # elements beyond which a row has the tilings of its own length alone
 
 KEYS = ("rows", "warps", "registers", "per_sm", "stages", "again", "pieces")
 # "again" needs assembly of NVIDIA GPUs.
@@ -143,11 +145,11 @@ def candidates_for(
 ) -> list[Mapping[str, int]]:
     """Return what a run on a Hopper GPU chose for *kernel* and rows of *x*, else *every* tiling.
 
-    Long rows of other lengths than those of the run have other fastest tilings.
+    The run had rows whose length is a power of 2, which shorter rows share up to LONG elements.
     """
     n, tried = int(x.shape[1]), [*every]
     known = CHOSEN.get((kernel, block_of(n), x.element_size()))
-    other = n > PIECED_ROWS[0] // 2 and n != block_of(n)
+    other = n > LONG and n != block_of(n)
     if known is None or other or not is_hopper(x.device):
         return tried
     return [dict(zip(tried[0], values, strict=True)) for values in known]

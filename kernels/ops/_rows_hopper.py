@@ -1,7 +1,8 @@
 """Tilings of rows that were the fastest on a Hopper GPU, so that a first call hardly tunes.
 
-The key is a kernel, the length of its rows (short ones are rounded up to it) and the bytes of an
-element; the values are its tilings, in the order of their keys. Other devices tune once.
+The key is a kernel, the length of its rows and the bytes of an element; rows of up to 2048 elements
+have the key of the next power of 2. The values are tilings, in the order of their keys. Other
+devices tune once.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ Key = tuple[str, int, int]
 
 # From docs/measured/h200-compare-softmax-*.jsonl.gz for softmax of 1024 and 2048 elements, from a
 # trial for RMS norm of 32768, and from docs/measured/rows_plans.txt for the others; 128 Mi elements
-# in bf16. Tilings of an H100 up to 8192 elements follow those of an H200.
+# in bf16. Tilings with pieces (the last number) or a limit of 128 registers, those of softmax of
+# 1024 and 2048 elements and those of rows beyond 8192 are of H200s, the others of an H100.
 CHOSEN: Mapping[Key, tuple[tuple[int, ...], ...]] = {
     ("layernorm", 4096, 2): ((1, 8, 0, 0, 1, 0, 1), (2, 4, 128, 0, 1, 0, 0), (2, 8, 0, 0, 1, 0, 0)),
     ("layernorm", 8192, 2): ((1, 8, 0, 0, 1, 0, 2), (1, 4, 0, 0, 1, 1, 0)),

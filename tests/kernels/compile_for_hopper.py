@@ -280,7 +280,10 @@ def rows_of_16k() -> None:
         kinds = {name: (vectors | scalars).get(name, "*bf16") for name in names}
         aligned = [name for name in names if kinds[name][0] == "*" or name == "stride"]
         made = compiled(kernel, kinds, constants, aligned, num_warps=32)
-        for policy in ("evict_last", "evict_first"):  # by 16 bytes; the last reading keeps none
+        for policy in (
+            "evict_last",
+            "evict_first",
+        ):  # only the last reading need not stay in the L1
             assert re.search(rf"ld.global.L1::{policy}\S*.v4.b32", made.asm["ptx"]), kernel
     kinds = {
         name: (vectors | scalars).get(name, "*bf16") for name in norms.norm_means_kernel.arg_names
