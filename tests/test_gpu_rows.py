@@ -34,7 +34,9 @@ def drawn(workload: Workload, point: Point) -> dict[str, Any]:
     return dict(workload.inputs(point, bind_make(torch.device("cuda"), 3)))
 
 
-def assert_near(got: Iterable[torch.Tensor], exact: Iterable[torch.Tensor], times: int = 2) -> None:
+def assert_near(
+    got: Iterable[torch.Tensor], exact: Iterable[torch.Tensor], times: float = 2
+) -> None:
     for ours, theirs in zip(got, exact, strict=True):
         error = (ours.double() - theirs).abs().max() / theirs.abs().max()
         assert error <= times * ROUNDOFF
@@ -59,21 +61,24 @@ def test_every_forward_of_a_norm_is_right(n: int, residual: str) -> None:
             assert_near([result.rows], others[:1])
 
 
-@pytest.mark.parametrize("n", [8192, 16384, 30000])
+@pytest.mark.parametrize("dtype", ["bf16", "fp16"])
+@pytest.mark.parametrize("n", [40, 1000, 4096, 8192, 16384, 30000])
 @pytest.mark.parametrize("workload", [norms.LAYERNORM, norms.RMSNORM], ids=lambda w: w.name)
-def test_every_backward_of_a_norm_is_right(workload: Workload, n: int) -> None:
-    point = Point({"m": M, "n": n, "mode": "bwd", "residual": "on", "dtype": "bf16"})
+def test_every_backward_of_a_norm_is_right(workload: Workload, n: int, dtype: str) -> None:
+    """Pairs of bf16 are unpacked by assembly, which the interpreter does not run."""
+    point = Point({"m": M, "n": n, "mode": "bwd", "residual": "on", "dtype": dtype})
     inputs = drawn(workload, point)
+    inputs["x"].add_(20.0)
     exact = workload.reference(inputs, point)
     result = kernels.empty_result(inputs)
     kernels.forward_call(inputs, result, rows.tiling_of(1, 16, 0, 0, 1, 0, 0))()
     ran = 0
     for tiling in kernels.backward_tilings(n, 2):
-        if tiling["again"] or tiling["split"]:
-            with suppress(OutOfResources):  # tuning leaves out what does not fit with a residual
-                assert_near(kernels.backward_call(inputs, result, tiling)(), exact)
-                ran += 1
-    assert ran >= 2
+        with suppress(OutOfResources):  # tuning leaves out what does not fit with a residual
+            got = kernels.backward_call(inputs, result, tiling)()
+            assert_near(got, exact, 2 if dtype == "bf16" else 1 / 4)
+            ran += 1
+    assert ran >= 4
 
 
 @pytest.mark.parametrize("n", [1024, 32768, 50000])
@@ -81,7 +86,7 @@ def test_every_softmax_and_its_gradient_are_right(n: int) -> None:
     point = Point({"m": M, "n": n, "mode": "fwd+bwd", "dtype": "bf16"})
     inputs = drawn(softmax.SOFTMAX, point)
     y, dx = softmax.reference(inputs, point)
-    for tiling in special(rows.tilings(n, 2)):
+    for tiling in [*special(rows.tilings(n, 2)), *rows.piece_tilings(n)]:
         got = torch.empty_like(inputs["x"])
         softmax_triton.fused_call(softmax_triton.softmax_fused_kernel, got, [inputs["x"]], tiling)()
         assert_near([got], [y])

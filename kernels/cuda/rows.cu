@@ -89,6 +89,11 @@ __device__ static void meet() {
         asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 
+// The next kernel may start on an SM whose blocks have ended, if it is launched to wait for this one by itself.
+__device__ static void let_next_start() {
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+}
+
 // The part of rows that a thread computes, of INPUTS tensors that are read once.
 template <int INPUTS>
 struct Part {

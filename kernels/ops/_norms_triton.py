@@ -20,7 +20,9 @@ from typing import Any, NamedTuple
 
 import torch
 from gpuperf.kernels import _rows
-from gpuperf.kernels._rows import block_of, launch_of, programs, row_of, widened
+from gpuperf.kernels._norm_sums import sums_call
+from gpuperf.kernels._rows import block_of, launch_of, programs, row_of, unpacked, widened
+from gpuperf.kernels._split_kv import overlaps
 
 from gpuperf.jit import jit, tl, triton
 
@@ -30,23 +32,20 @@ Call = Callable[[], Any]
 
 EPS = 1e-5
 WIDE_TILE = 4096  # elements of a tile of short rows, backward
-STAGES = (1, 3, 4)  # tiles that are computed or loaded at a time, backward
-PER_ELEMENT, OTHER = (
-    5,
-    32,
-)  # registers that a thread needs for each element, and for anything besides
-# By the least number of columns: the rows and columns of the programs' sums that a program adds at
-# a time, and its warps. They are from trials on an H200.
-SUMS = {32768: (32, 64, 1), 8192: (64, 32, 4), 0: (32, 16, 8)}
+STAGES = (1, 3)  # tiles that are computed or loaded at a time, backward
+# Registers that a thread needs for each element and for anything besides: where programs load tiles
+# ahead, or one tile at a time.
+AHEAD, ALONE = (5, 32), (4, 0)
 SPLIT = 2048  # columns of a program that does not hold whole rows
 STREAMED = 8192  # elements of a row that the kernel of the means loads at a time
 BACKWARD_KEYS = ("rows", "warps", "stages", "per_sm", "again", "held", "split")
-# Warps, stages and whether the weight is held, of candidates that convert values again, by the
-# length of a row: an SM has room for its sums.
+# Warps, stages, programs on an SM and whether the weight is held, of candidates that convert values
+# again, by the length of a row: an SM has room for their sums.
 REPEATED = (
-    (8192, ((8, 3, 1), (16, 3, 1), (8, 4, 1))),
-    (16384, ((8, 3, 1), (8, 4, 1), (16, 3, 1), (8, 3, 0))),
-    (32768, ((16, 2, 1), (32, 2, 1))),
+    (4096, ((4, 3, 2, 1), (4, 3, 2, 0), (4, 1, 4, 0))),
+    (8192, ((8, 3, 1, 1), (16, 3, 1, 1), (4, 3, 1, 1))),
+    (16384, ((8, 3, 1, 1), (16, 3, 1, 1), (32, 3, 1, 0))),
+    (32768, ((16, 2, 1, 1), (32, 2, 1, 1))),
 )
 
 
@@ -188,79 +187,79 @@ def norm_means_kernel(
 
 
 @jit
+def means_of(steep, unit, n, CENTRED: tl.constexpr):
+    """Return the means of steep·unit and, with CENTRED, of steep over the rows of a tile.
+
+    Both sums at once: rows of 16 Ki took 203 µs in place of 306 on an H200.
+    """
+    if CENTRED:
+        share, centre = tl.reduce((steep * unit, steep), 1, added, keep_dims=True)
+        return share / n, centre / n
+    share = tl.sum(steep * unit, 1, keep_dims=True)
+    return share / n, share * 0
+
+
+@jit
 def norm_backward_kernel(
     x, weight, dy, dtotal, mean, rstd, means, dx, sums, m, n, stride,
-    CENTRED: tl.constexpr, ADDED: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    STAGES: tl.constexpr, AGAIN: tl.constexpr, HELD: tl.constexpr, GIVEN: tl.constexpr,
+    CENTRED: tl.constexpr, ADDED: tl.constexpr, FULL: tl.constexpr, ROWS: tl.constexpr,
+    BLOCK: tl.constexpr, STAGES: tl.constexpr, AGAIN: tl.constexpr, HELD: tl.constexpr,
+    GIVEN: tl.constexpr, OVERLAP: tl.constexpr,
 ):  # fmt: skip
     """Compute dx of tiles of rows, and the sums (k, programs, n) of dweight and dbias.
 
     With GIVEN a program has BLOCK columns, and the means of whole rows are read. With HELD the
-    weight stays in registers. With ADDED the gradient *dtotal* of the rows is added to dx.
+    weight stays in registers. With ADDED the gradient *dtotal* of the rows is added to dx. With
+    FULL n is a multiple of BLOCK. With OVERLAP the next kernel may start on an SM whose programs
+    have ended.
     """
+    if OVERLAP:
+        tl.extra.cuda.gdc_launch_dependents()
     i = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    there = (i < n) | FULL
     dweight = tl.zeros((ROWS, BLOCK), tl.float32)
     dbias = tl.zeros((ROWS, BLOCK), tl.float32)
     if HELD:
-        w = tl.load(weight + i, i < n, 0.0)
+        w = tl.load(weight + i, there, 0.0)
     for tile in tl.range(tl.program_id(0), tl.cdiv(m, ROWS), tl.num_programs(0), num_stages=STAGES):
         row = (tile * ROWS + tl.arange(0, ROWS)).to(tl.int64)[:, None]
-        inside = (row < m) & (i < n)
-        scale = tl.load(rstd + row, row < m, 0.0)
+        exists = (row < m) | (ROWS == 1)
+        inside = exists & there
+        scale = tl.load(rstd + row, exists, 0.0)
         # In another order, without the policy, rows of 16 Ki took 1.9 times as long on an H200.
         grads = tl.load(dy + row * n + i, inside, 0.0, eviction_policy="evict_last")
-        grad = grads.to(tl.float32)
+        grad = unpacked(grads, scale, False)
         units = tl.load(x + row * stride + i, inside, 0.0, eviction_policy="evict_last")
-        unit = units.to(tl.float32)
+        unit = unpacked(units, scale, False)
         if not HELD:
-            w = tl.load(weight + i, i < n, 0.0, eviction_policy="evict_last")
+            w = tl.load(weight + i, there, 0.0, eviction_policy="evict_last")
         if CENTRED:
-            middle = tl.load(mean + row, row < m, 0.0)
-            unit = tl.where(i < n, unit - middle, 0.0)
+            middle = tl.load(mean + row, exists, 0.0)
+            unit = tl.where(there, unit - middle, 0.0)
             dbias += grad
         unit *= scale
         dweight += grad * unit
-        steep = grad * widened(w, scale, AGAIN)
+        steep = grad * unpacked(w, scale, False)
         if GIVEN:
-            share = tl.load(means + row, row < m, 0.0)
-            if CENTRED:
-                centre = tl.load(means + m + row, row < m, 0.0)
-        elif CENTRED:  # both sums at once: rows of 16 Ki take 203 µs in place of 306
-            share, centre = tl.reduce((steep * unit, steep), 1, added, keep_dims=True)
-            share /= n
-            centre /= n
+            share = tl.load(means + row, exists, 0.0)
+            centre = tl.load(means + m + row, exists & CENTRED, 0.0)
         else:
-            share = tl.sum(steep * unit, 1, keep_dims=True) / n
-        if AGAIN:
-            steep = widened(grads, share, AGAIN) * widened(w, share, AGAIN)
-            unit = widened(units, share, AGAIN)
+            share, centre = means_of(steep, unit, n, CENTRED)
+        share, centre = -share * scale, -centre * scale  # dx = steep scale + unit share + centre
+        if AGAIN:  # in terms of x, of which fewer operations are computed again
+            steep = unpacked(grads, share, AGAIN) * unpacked(w, share, AGAIN)
+            unit = unpacked(units, share, AGAIN)
+            share *= scale
             if CENTRED:
-                unit -= middle
-            unit *= scale
-        slope = steep - unit * share
-        if CENTRED:
-            slope -= centre
-        slope *= scale
+                centre -= middle * share
+        slope = unit * share + (centre if CENTRED else 0.0) + steep * scale
         if ADDED:
-            slope += tl.load(dtotal + row * n + i, inside, 0.0).to(tl.float32)
+            slope += unpacked(tl.load(dtotal + row * n + i, inside, 0.0), scale, False)
         tl.store(dx + row * n + i, slope.to(dx.dtype.element_ty), inside)
     own = sums + tl.program_id(0) * n + i
-    tl.store(own, tl.sum(dweight, 0, keep_dims=True), i < n)
+    tl.store(own, tl.sum(dweight, 0, keep_dims=True), there)
     if CENTRED:
-        tl.store(own + tl.num_programs(0) * n, tl.sum(dbias, 0, keep_dims=True), i < n)
-
-
-@jit
-def norm_sums_kernel(sums, totals, count, n, COUNT: tl.constexpr, BLOCK: tl.constexpr):
-    """Sum sums (k, count, n) over the programs to totals (k, n), BLOCK columns in each program."""
-    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    sums += tl.program_id(1) * count * n
-    total = tl.zeros((COUNT, BLOCK), tl.float32)
-    for start in range(0, count, COUNT):
-        row = start + tl.arange(0, COUNT)[:, None]
-        total += tl.load(sums + row * n + i, (row < count) & (i < n), 0.0)
-    total = tl.sum(total, 0, keep_dims=True)
-    tl.store(totals + tl.program_id(1) * n + i, total.to(totals.dtype.element_ty), i < n)
+        tl.store(own + tl.num_programs(0) * n, tl.sum(dbias, 0, keep_dims=True), there)
 
 
 class ForwardResult(NamedTuple):
@@ -320,14 +319,17 @@ def backward_tilings(n: int, size: int = 4) -> Iterator[dict[str, int]]:
             min(_rows.MOST_WARPS, max(1, rows * block // (32 * each))) for each in _rows.PER_THREAD
         }
         for warps in sorted(counts):
-            registers = OTHER + PER_ELEMENT * rows * block // (32 * warps)
-            per_sm = min(_rows.MOST_PROGRAMS, max(1, _rows.REGISTERS // registers // (32 * warps)))
             for stages in STAGES:
+                each, besides = AHEAD if stages > 1 else ALONE
+                registers = besides + max(1, each * rows * block // (32 * warps))
+                per_sm = max(1, _rows.REGISTERS // registers // (32 * warps))
+                per_sm = min(_rows.MOST_PROGRAMS, per_sm)
                 for held in (0, 1) if stages > 1 else (0,):
                     yield backward_tiling(rows, warps, stages, per_sm, 0, held, 0)
     for length, shapes in REPEATED:
-        for warps, stages, held in shapes if _rows.PTX and size == 2 and block == length else ():
-            yield backward_tiling(1, warps, stages, 1, 1, held, 0)
+        for shape in shapes if _rows.PTX and size == 2 and block == length else ():
+            warps, stages, per_sm, held = shape
+            yield backward_tiling(1, warps, stages, per_sm, 1, held, 0)
     if block >= _rows.WIDE_ROW:
         for rows, warps, per_sm in ((4, 8, 2), (2, 4, 4)):
             yield backward_tiling(rows, warps, 3, per_sm, 0, 1, 1)
@@ -347,14 +349,6 @@ def means_call(inputs: Inputs, result: ForwardResult, means: torch.Tensor) -> Ca
     return lambda: norm_means_kernel[(m,)](*arguments, rows.stride(0), **constants)
 
 
-def sums_call(sums: torch.Tensor, totals: torch.Tensor) -> Call:
-    """Return the call that adds *sums* (k, count, n) of programs to *totals* (k, n)."""
-    k, count, n = sums.shape
-    rows, columns, warps = next(shape for least, shape in SUMS.items() if n >= least)
-    grid, constants = (triton.cdiv(n, columns), k), {"COUNT": rows, "BLOCK": columns}
-    return lambda: norm_sums_kernel[grid](sums, totals, count, n, **constants, num_warps=warps)
-
-
 def backward_call(inputs: Inputs, result: ForwardResult, tiling: Tiling) -> Call:
     """Return the call of the backward: dx (m, n), dweight (n,) and, with a bias, dbias (n,)."""
     x, weight, dy, centred = result.rows, inputs["weight"], inputs["dy"], "bias" in inputs
@@ -367,7 +361,8 @@ def backward_call(inputs: Inputs, result: ForwardResult, tiling: Tiling) -> Call
     compute_means = means_call(inputs, result, means) if split else None
     constants = {name.upper(): tiling[name] for name in ("rows", "stages", "again", "held")}
     constants |= {"CENTRED": centred, "ADDED": "dtotal" in inputs, "BLOCK": block}
-    constants |= {"GIVEN": bool(split), "num_warps": tiling["warps"]}
+    constants |= {"FULL": n % block == 0, "GIVEN": bool(split), "OVERLAP": overlaps(x)}
+    constants["num_warps"] = tiling["warps"]
     tensors = (x, weight, dy, inputs.get("dtotal", dy), result.mean, result.rstd, means, dx, sums)
     add = sums_call(sums, totals)
 

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
-from gpuperf.kernels._norms_triton import EPS, ForwardResult, sums_call
+from gpuperf.kernels._norm_sums import sums_call
+from gpuperf.kernels._norms_triton import EPS, ForwardResult
 
 from gpuperf import Point
 from gpuperf.errors import CannotMeasure
@@ -32,13 +33,13 @@ SUMS = 2 * 8  # bytes for a warp of its cluster
 KEYS = ("threads", "pieces", "depth", "per_sm")
 FORWARD = (
     *((128, 8, 1, 3), (128, 8, 1, 4), (256, 4, 1, 3), (256, 4, 1, 4), (256, 8, 1, 2)),
-    *((512, 4, 1, 2), (512, 8, 1, 1), (256, 8, 1, 1)),
+    *((512, 4, 1, 2), (512, 8, 1, 1), (256, 8, 1, 1), (1024, 4, 3, 1)),
 )
 BACKWARD = ((256, 4, 1, 4), (512, 4, 1, 2), (512, 2, 2, 2), (512, 8, 1, 1), (256, 2, 2, 4))
 # Backward of a norm: a cluster adds the rows of dweight and dbias.
 SUMMED = (
-    *((128, 8, 2, 2), (256, 4, 2, 2), (256, 8, 2, 1), (128, 4, 3, 2)),
-    *((256, 4, 3, 1), (512, 4, 1, 1), (256, 4, 1, 2)),
+    *((128, 8, 2, 2), (256, 4, 2, 2), (256, 8, 2, 1), (128, 4, 2, 3)),
+    *((512, 4, 1, 1), (256, 8, 1, 1), (256, 4, 1, 2)),
 )
 MOST_HELD = ((FORWARD, 2, 2), (BACKWARD, 2, 0), (SUMMED, 3, 1))  # tensors, and vectors that stay
 

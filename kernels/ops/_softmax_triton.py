@@ -1,7 +1,7 @@
 """Compute softmax over rows, and its gradient, with Triton: kernels and their launches.
 
 Two kernels load a row several times, with little of it in registers. The others hold tiles of whole
-rows. The gradient may also read a row again from the L1: other programs of an SM then load while it
+rows, or read a row in pieces, and again from the L1: other programs of an SM then load while one
 waits for a sum.
 """
 
@@ -133,6 +133,29 @@ def softmax_backward_kernel(
 
 
 @jit
+def softmax_pieces_kernel(x, y, stride, PIECES: tl.constexpr, BLOCK: tl.constexpr):
+    """Compute a row in each program, which reads it for its maximum, its sum and its quotients:
+    later mostly from the L1. The length of rows is PIECES · BLOCK."""
+    row = tl.program_id(0).to(tl.int64)
+    x += row * stride
+    y += row * PIECES * BLOCK
+    i = tl.arange(0, BLOCK)
+    most = tl.full((BLOCK,), float("-inf"), tl.float32)
+    for start in tl.range(0, PIECES * BLOCK, BLOCK):
+        value = tl.load(x + start + i, eviction_policy="evict_last").to(tl.float32)
+        most = tl.maximum(most, value)
+    peak = tl.max(most, 0)
+    total = tl.zeros((BLOCK,), tl.float32)
+    for start in tl.range(0, PIECES * BLOCK, BLOCK):
+        value = tl.load(x + start + i, eviction_policy="evict_last").to(tl.float32)
+        total += tl.exp(value - peak)
+    scale = 1.0 / tl.sum(total, 0)
+    for start in tl.range(0, PIECES * BLOCK, BLOCK):
+        value = tl.load(x + start + i, eviction_policy="evict_first").to(tl.float32)
+        tl.store(y + start + i, (tl.exp(value - peak) * scale).to(y.dtype.element_ty))
+
+
+@jit
 def softmax_backward_pieces_kernel(y, dy, dx, stride, PIECES: tl.constexpr, BLOCK: tl.constexpr):
     """Compute a row of dx in each program, which reads y and dy twice: the second time mostly
     from the L1. The length of rows is PIECES · BLOCK."""
@@ -153,7 +176,10 @@ def softmax_backward_pieces_kernel(y, dy, dx, stride, PIECES: tl.constexpr, BLOC
         tl.store(dx + start + i, (share * (grad - mean)).to(dx.dtype.element_ty))
 
 
-IN_PIECES = {softmax_backward_kernel: softmax_backward_pieces_kernel}
+IN_PIECES = {
+    softmax_fused_kernel: softmax_pieces_kernel,
+    softmax_backward_kernel: softmax_backward_pieces_kernel,
+}
 
 
 def fused_call(kernel: Any, result: torch.Tensor, given: Sequence[Any], tiling: Any) -> Call:
@@ -175,8 +201,7 @@ def fused_call(kernel: Any, result: torch.Tensor, given: Sequence[Any], tiling: 
 def tilings_of(kernel: Any, given: Sequence[torch.Tensor]) -> list[dict[str, int]]:
     """Return the tilings to tune among for *kernel*, of the tensors *given*."""
     n, size = given[-1].shape[1], given[-1].element_size()
-    pieces = piece_tilings(n) if kernel in IN_PIECES else ()
-    return [*tilings(n, size, len(given)), *pieces]
+    return [*tilings(n, size, len(given)), *piece_tilings(n)]
 
 
 def fused(name: str, kernel: Any, *given: torch.Tensor) -> Tuned:

@@ -75,13 +75,11 @@ RESIDUAL = Axis(
 
 def norm_triton(inputs: Inputs, point: Point, options: object) -> Tuned:
     """Build the Triton kernels of the mode, each with its fastest tiling."""
-    x, added = inputs["x"], "residual" in inputs
-    size, name = x.element_size(), "norm" + "_residual" * added
-    if "bias" in inputs:
-        name = f"layer{name}"
+    x, added, name = inputs["x"], "residual" in inputs, "layernorm" if "bias" in inputs else "norm"
+    size, more = x.element_size(), "_residual" * adds(point)
     every = [*tilings(point.n, size, 1 + added), *piece_tilings(point.n)]
-    forwards = candidates_for(name, x, every)
-    backwards = candidates_for(f"{name}_backward", x, backward_tilings(point.n, size))
+    forwards = candidates_for(name + more, x, every)
+    backwards = candidates_for(f"{name}{more}_backward", x, backward_tilings(point.n, size))
     ahead, back = (forward_call, forwards, None), (backward_call, backwards, None)
     return tuned_norm(inputs, point, ahead, back)
 
@@ -328,7 +326,7 @@ def norm(
             Implementation(
                 "triton",
                 norm_triton,
-                "Triton, rows in registers, tuned",
+                "Triton, rows in registers or in the L1, tuned",
                 holds_rows,
                 work_of(cost, 1, True),
             ),

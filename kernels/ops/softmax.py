@@ -9,8 +9,8 @@ dx = y·(dy − Σ y·dy), 4·m·n FLOP: y and dy are read, dx is written.
   1 write.
 - `online`: a Triton kernel that computes maximum and sum together, and rescales the sum when the
   maximum rises (Milakov and Gimelshein, arXiv 1805.02867); 2 reads, 1 write.
-- `fused`: a Triton kernel that holds a row in registers; 1 read, 1 write. Backward, it may read
-  rows of 4 to 32 Ki elements twice, in pieces.
+- `fused`: a Triton kernel that holds a row in registers, or reads rows of 4 to 32 Ki elements in
+  pieces, and again from the L1; 1 read, 1 write.
 - `cuda`: a CUDA C kernel for long rows, which a cluster of blocks shares; 1 read, 1 write.
 - `torch`: `torch.softmax`.
 - `compile`: the eager function under torch.compile.
@@ -245,7 +245,7 @@ SOFTMAX = Workload(
         Implementation(
             "fused",
             softmax_fused,
-            "Triton, rows in registers, tuned",
+            "Triton, rows in registers or in the L1, tuned",
             holds_rows,
             passes(1, 1, (2, 1)),
         ),

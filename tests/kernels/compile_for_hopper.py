@@ -19,6 +19,7 @@ from gpuperf.kernels import _linear_cross_entropy as fused
 from gpuperf.kernels import _linear_triton as linear
 from gpuperf.kernels import _linear_wide as wide
 from gpuperf.kernels import _mlp_triton as gates
+from gpuperf.kernels import _norm_sums as norm_sums
 from gpuperf.kernels import _norms_triton as norms
 from gpuperf.kernels import _rows as rows
 from gpuperf.kernels import _softmax_triton as softmax
@@ -250,7 +251,8 @@ PIECES = {"PIECES": 2, "BLOCK": 8192}
 def rows_of_16k() -> None:
     """Rows that fill an SM: loaded ahead by asynchronous copies, and converted again."""
     vectors = dict.fromkeys(("mean", "rstd", "means", "sums"), "*fp32") | {"eps": "fp32"}
-    every = {"CENTRED": True, "ADDED": True, "KEPT": True, "FULL": True, "HELD": True}
+    flags = ("CENTRED", "ADDED", "KEPT", "FULL", "HELD", "OVERLAP")
+    every: dict[str, Any] = dict.fromkeys(flags, True)
     ahead = rows.tiling_of(1, 16, 64, 2, 2, 1, 0)
     deep = norms.backward_tiling(1, 16, 2, 1, 1, 1, 0)
     split = norms.backward_tiling(4, 8, 3, 2, 0, 1, 1)
@@ -271,19 +273,20 @@ def rows_of_16k() -> None:
         bound = {"maxnreg": tiling["registers"]} if tiling.get("registers") else {}
         made = compiled(kernel, kinds, constants, aligned, num_warps=tiling["warps"], **bound)
         assert "cp.async.cg.shared.global" in made.asm["ptx"], kernel
-        again = re.search(r"begin inline asm\s+xor.b32", made.asm["ptx"])
-        assert bool(again) == bool(tiling["again"]), kernel
+        unpacks = kernel is norms.norm_backward_kernel  # by assembly, again or not
+        assembly = re.search(r"begin inline asm\s+(xor|shl).b32", made.asm["ptx"])
+        assert (assembly and assembly[1]) == ("shl" if unpacks else "xor"), kernel
         assert made.metadata.shared * tiling["per_sm"] <= SHARED_BYTES, (kernel, tiling)
-    for kernel in (norms.norm_pieces_kernel, softmax.softmax_backward_pieces_kernel):
+    for kernel in (
+        *(norms.norm_pieces_kernel, softmax.softmax_pieces_kernel),
+        softmax.softmax_backward_pieces_kernel,
+    ):
         constants = {n: v for n, v in {**every, **PIECES}.items() if n in kernel.arg_names}
         names = [name for name in kernel.arg_names if name not in constants]
         kinds = {name: (vectors | scalars).get(name, "*bf16") for name in names}
         aligned = [name for name in names if kinds[name][0] == "*" or name == "stride"]
         made = compiled(kernel, kinds, constants, aligned, num_warps=32)
-        for policy in (
-            "evict_last",
-            "evict_first",
-        ):  # only the last reading need not stay in the L1
+        for policy in ("evict_last", "evict_first"):  # after the last reading it need not stay
             assert re.search(rf"ld.global.L1::{policy}\S*.v4.b32", made.asm["ptx"]), kernel
     kinds = {
         name: (vectors | scalars).get(name, "*bf16") for name in norms.norm_means_kernel.arg_names
@@ -294,12 +297,13 @@ def rows_of_16k() -> None:
         {"CENTRED": True, "BLOCK": norms.STREAMED},
         num_warps=16,
     )
-    for summed, columns, warps in norms.SUMS.values():
+    for summed, columns, warps in norm_sums.SUMS.values():
         compiled(
-            norms.norm_sums_kernel,
+            norm_sums.norm_sums_kernel,
             {"sums": "*fp32", "totals": "*bf16", "count": "i32", "n": "i32"},
-            {"COUNT": summed, "BLOCK": columns},
+            {"COUNT": summed, "BLOCK": columns, "OVERLAP": True},
             num_warps=warps,
+            launch_pdl=True,
         )
 
 

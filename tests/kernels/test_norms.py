@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from gpuperf.kernels import _norm_sums as norm_sums
 from gpuperf.kernels import _norms_triton as kernels
 from gpuperf.kernels import _rows as rows
 from gpuperf.kernels import norms
@@ -84,7 +85,7 @@ def test_triton_is_float64_rounded(
     workload: Workload, dtype: str, m: int, n: int, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if n > 4000:  # a program a 16 columns would be hundreds to interpret
-        monkeypatch.setattr(kernels, "SUMS", {0: (64, 1024, 4)})
+        monkeypatch.setattr(norm_sums, "SUMS", {0: (64, 1024, 4)})
     point = point_of(m, n, mode, dtype)
     inputs = drawn(workload, point)
     output = call_of("triton", workload, inputs, point)()
@@ -153,7 +154,7 @@ def test_every_tiling_is_right(
     monkeypatch.setattr(kernels, "SPLIT", 512)
     monkeypatch.setattr(kernels, "STREAMED", 1024)
     few_rows = {100: (4, 32, 4), 0: (4, 16, 1)}  # the sums of up to 10 programs take several steps
-    monkeypatch.setattr(kernels, "SUMS", few_rows)
+    monkeypatch.setattr(norm_sums, "SUMS", few_rows)
     point = point_of(m, n)
     inputs = drawn(workload, point)
     result = kernels.empty_result(inputs)

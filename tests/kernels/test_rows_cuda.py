@@ -38,6 +38,7 @@ INSTRUCTIONS = {
     "cp.async.commit": "end_group();",
     "cp.async.wait": "await_groups(DEPTH - 1);",
     "// once more": "",
+    "griddepcontrol": "",
     "ld.shared": "piece = read_shared(ring + place * LINE);",
     "st.shared": "store_to_peer(__cvta_generic_to_shared(to), peer, value);",
 }
