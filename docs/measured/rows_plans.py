@@ -50,7 +50,7 @@ def softmax_candidates(inputs: Mapping[str, Any], mode: str) -> Iterator[Candida
     kernel = kernels[not is_forward]
     given = [x] if is_forward else [torch.softmax(x, 1), inputs["dy"]]
     result = torch.empty_like(x)
-    for tiling in softmax_triton.tilings_of(kernel, given):
+    for tiling in softmax_triton.tilings_of(given):
         yield tiling, partial(softmax_triton.fused_call, kernel, result, given, tiling)
 
 

@@ -120,7 +120,6 @@ __device__ static void store_wide(float* to, const float (&values)[WIDE]) {
 extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) CLUSTERED normalize_backward(
     const u16* x, const u16* weight, const u16* dy, const u16* dtotal, const float* means, const float* scales,
     u16* dx, float* results, u32 m, u32 n, u64 stride) {
-    let_next_start();
     __shared__ Shared shared;
     Exchange sums{shared};
     auto part = part_of<2 + ADDED>(m, n);
@@ -171,6 +170,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) CLUSTERED normaliz
         }
         part.advance();
     }
+    let_next_start();
 #pragma unroll
     for (int piece = 0; piece < PIECES; ++piece)
         if (part.has(piece)) {

@@ -89,7 +89,7 @@ __device__ static void meet() {
         asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 
-// The next kernel may start on an SM whose blocks have ended, if it is launched to wait for this one by itself.
+// The next kernel, if it is launched to wait for this one by itself, may start when all blocks have come here.
 __device__ static void let_next_start() {
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 }

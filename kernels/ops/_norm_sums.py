@@ -1,7 +1,7 @@
 """Add the shares of programs of the gradients dweight and dbias of a norm, with Triton.
 
-The order of the sums does not change. The kernel starts, where the GPU offers it, while the one
-before it runs: an SM whose programs have ended then waits for the others alone.
+The order of the sums does not change. Where the GPU offers it, the kernel starts when all programs
+of the one before it have computed their last row, and waits for their sums.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def norm_sums_kernel(
 ):
     """Sum sums (k, count, n) over the programs to totals (k, n), BLOCK columns in each program.
 
-    With OVERLAP it starts while the kernel of these sums runs, whose end it waits for.
+    With OVERLAP it starts before the kernel of these sums ends, and waits for its end.
     """
     if OVERLAP:
         tl.extra.cuda.gdc_wait()

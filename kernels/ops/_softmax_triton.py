@@ -198,14 +198,14 @@ def fused_call(kernel: Any, result: torch.Tensor, given: Sequence[Any], tiling: 
     return call
 
 
-def tilings_of(kernel: Any, given: Sequence[torch.Tensor]) -> list[dict[str, int]]:
-    """Return the tilings to tune among for *kernel*, of the tensors *given*."""
+def tilings_of(given: Sequence[torch.Tensor]) -> list[dict[str, int]]:
+    """Return the tilings to tune among for a kernel of the tensors *given*."""
     n, size = given[-1].shape[1], given[-1].element_size()
     return [*tilings(n, size, len(given)), *piece_tilings(n)]
 
 
 def fused(name: str, kernel: Any, *given: torch.Tensor) -> Tuned:
     """Return the call of *kernel* of the tensors *given*, with the fastest tiling."""
-    like, every = given[-1], tilings_of(kernel, given)
+    like, every = given[-1], tilings_of(given)
     call = partial(fused_call, kernel, like.new_empty(like.shape), given)
     return tune(call, candidates_for(name, like, every))

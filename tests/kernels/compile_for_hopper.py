@@ -278,7 +278,8 @@ def rows_of_16k() -> None:
         assert (assembly and assembly[1]) == ("shl" if unpacks else "xor"), kernel
         assert made.metadata.shared * tiling["per_sm"] <= SHARED_BYTES, (kernel, tiling)
     for kernel in (
-        *(norms.norm_pieces_kernel, softmax.softmax_pieces_kernel),
+        norms.norm_pieces_kernel,
+        softmax.softmax_pieces_kernel,
         softmax.softmax_backward_pieces_kernel,
     ):
         constants = {n: v for n, v in {**every, **PIECES}.items() if n in kernel.arg_names}
@@ -297,6 +298,13 @@ def rows_of_16k() -> None:
         {"CENTRED": True, "BLOCK": norms.STREAMED},
         num_warps=16,
     )
+    kernel, tiling = norms.norm_backward_kernel, norms.backward_tiling(64, 1, 3, 8, 0, 1, 0)
+    constants = {**every, **{name.upper(): value for name, value in tiling.items()}}
+    constants |= {"GIVEN": False, "BLOCK": 1}  # where pairs of one row cannot be unpacked
+    constants = {n: value for n, value in constants.items() if n in kernel.arg_names}
+    names = [name for name in kernel.arg_names if name not in constants]
+    kinds = {name: (vectors | scalars).get(name, "*bf16") for name in names}
+    compiled(kernel, kinds, constants, num_warps=1)
     for summed, columns, warps in norm_sums.SUMS.values():
         compiled(
             norm_sums.norm_sums_kernel,
