@@ -90,7 +90,8 @@ def _ramp(budget: LossBudget) -> str:
 def _feeding(budget: LossBudget) -> str:
     record = budget.record
     others = [kernel for kernel in budget.kernels if kernel.of_peak == 0]
-    share = sum(kernel.share for kernel in others)
+    # Of kernels that overlap, a part of the time is not known to be one kernel's alone.
+    share = sum(kernel.share for kernel in others) - budget.overlap
     if share > MUCH:
         return (
             f"{share * 100:.0f} % of the time is in kernels without these operations, most of it "

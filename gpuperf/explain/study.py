@@ -68,6 +68,14 @@ class LossBudget:
     missing: tuple[str, ...] = ()
     memory_share: float | None = None
 
+    @property
+    def overlap(self) -> float:
+        """Return how much longer its kernels take in sum than the call, as a share of its time.
+
+        A kernel that starts early (programmatic dependent launch) waits within its own time.
+        """
+        return max(0.0, sum(kernel.share for kernel in self.kernels) - 1)
+
     def share(self, how: How) -> float | None:
         """Return the share of the loss whose causes are known *how*; None if nothing is lost.
 

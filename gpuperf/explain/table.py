@@ -22,6 +22,7 @@ LONGEST = 64  # characters of a kernel's name
 MOST_KERNELS = 12
 MOST_CASES, MOST_DOUBTS = 200, 4
 TIED = 0.02  # relative difference of the counter pass from the timed pass
+OVERLAPPED = 0.05  # share of a call's time by which its kernels overlap
 STEP_COLUMNS = (
     Column("step", left=True, wrap=24),
     Column("factor"),
@@ -190,10 +191,16 @@ def _kernels(budget: LossBudget) -> Iterable[Table]:
         replace(c, head=f"{what} {c.head}") if c.head == "of the peak" else c
         for c in KERNEL_COLUMNS
     )
-    more = len(budget.kernels) - len(shown)
+    more, words = len(budget.kernels) - len(shown), []
+    if more:
+        words.append(f"{more} more")
+    if budget.overlap > OVERLAPPED:
+        words.append(
+            f"these kernels take {(1 + budget.overlap) * 100:.0f} % of the time in sum: they "
+            "overlap, and one that starts early waits within its own time"
+        )
     if shown:
-        notes = notes_of(f"{more} more") if more else ()
-        yield Table(fill(tuple(columns), cells), notes=notes)
+        yield Table(fill(tuple(columns), cells), notes=notes_of(*words))
 
 
 def _note(budget: LossBudget, steps: Sequence[str]) -> str:

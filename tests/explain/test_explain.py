@@ -172,6 +172,19 @@ def test_a_call_of_several_kernels_is_weighed_by_their_time() -> None:
     assert whole == pytest.approx(losses.attained / losses.peak)
     assert "60 % of the time is in kernels without these operations" in advise(losses)
     assert "softmax" in render_explained([losses], "table")
+    assert "overlap" not in render_explained([losses], "table")
+
+
+def test_kernels_that_overlap_are_said_to() -> None:
+    early = [
+        replace(k, time_s=2.5 * k.time_s) if "softmax" in k.name and k.time_s else k
+        for k in CALL.kernels
+    ]
+    losses = explain(replace(CALL, kernels=tuple(early)), TOP)
+    assert losses.overlap == pytest.approx(0.8)
+    text = " ".join(render_explained([losses], "table").split())
+    assert "these kernels take 180 % of the time in sum: they overlap" in text
+    assert "70 % of the time is in kernels without these operations" in advise(losses)
 
 
 @pytest.mark.parametrize(
