@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any
 
 from gpuperf.choices import KEPT, PREFERRED, read_choice, write_choice
 
-__all__ = ["Tuned", "begin_build", "compiled", "jit", "lacks_compiler", "lacks_descriptors"]
-__all__ += ["lacks_triton", "remembered", "sample_candidate", "time_candidate", "tl", "triton"]
-__all__ += ["tune"]
+__all__ = ["Tuned", "begin_build", "compiled", "has_dependent_launch", "jit", "lacks_compiler"]
+__all__ += ["lacks_descriptors", "lacks_triton", "remembered", "sample_candidate"]
+__all__ += ["time_candidate", "tl", "triton", "tune"]
 
 if TYPE_CHECKING:
     import triton
@@ -75,6 +75,18 @@ def lacks_descriptors(point: Any, device: Any) -> str | None:
     if lacking or hasattr(tl, "make_tensor_descriptor"):
         return lacking
     return "needs Triton 3.4 or newer"
+
+
+def has_dependent_launch(device: Any) -> bool:
+    """Return whether a Triton kernel may start on *device*, of torch, before the one ahead of it
+    ends: programmatic dependent launch, from compute capability 9.0 on, in a Triton that offers it.
+    """
+    import torch
+
+    if device.type != "cuda" or torch.version.hip is not None:
+        return False
+    offered = hasattr(tl.extra.cuda, "gdc_wait")
+    return offered and torch.cuda.get_device_capability(device)[0] >= 9
 
 
 def lacks_compiler(point: Any, device: Any) -> str | None:

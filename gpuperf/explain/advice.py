@@ -90,7 +90,7 @@ def _ramp(budget: LossBudget) -> str:
 def _feeding(budget: LossBudget) -> str:
     record = budget.record
     others = [kernel for kernel in budget.kernels if kernel.of_peak == 0]
-    # Of kernels that overlap, a part of the time is not known to be one kernel's alone.
+    # Where kernels overlap, a part of their times may be a wait for the others.
     share = sum(kernel.share for kernel in others) - budget.overlap
     if share > MUCH:
         return (

@@ -72,7 +72,7 @@ class LossBudget:
     def overlap(self) -> float:
         """Return how much longer its kernels take in sum than the call, as a share of its time.
 
-        A kernel that starts early (programmatic dependent launch) waits within its own time.
+        The time of a kernel that starts early (programmatic dependent launch) contains its wait.
         """
         return max(0.0, sum(kernel.share for kernel in self.kernels) - 1)
 

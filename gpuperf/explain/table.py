@@ -196,8 +196,8 @@ def _kernels(budget: LossBudget) -> Iterable[Table]:
         words.append(f"{more} more")
     if budget.overlap > OVERLAPPED:
         words.append(
-            f"these kernels take {(1 + budget.overlap) * 100:.0f} % of the time in sum: they "
-            "overlap, and one that starts early waits within its own time"
+            f"the kernels overlap: their times add up to {(1 + budget.overlap) * 100:.0f} % of the "
+            "call's, as that of a kernel which starts early contains its wait for another"
         )
     if shown:
         yield Table(fill(tuple(columns), cells), notes=notes_of(*words))

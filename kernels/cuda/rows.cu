@@ -89,7 +89,7 @@ __device__ static void meet() {
         asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 
-// The next kernel, if it is launched to wait for this one by itself, may start when all blocks have come here.
+// Lets the next kernel start once all blocks have called this, if that kernel itself waits for their results.
 __device__ static void let_next_start() {
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 }

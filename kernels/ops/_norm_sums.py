@@ -10,9 +10,8 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from gpuperf.kernels._split_kv import overlaps
 
-from gpuperf.jit import jit, tl, triton
+from gpuperf.jit import has_dependent_launch, jit, tl, triton
 
 # By the least number of columns: the rows and columns of the programs' sums that a program adds at
 # a time, and its warps. They are from trials on an H200.
@@ -43,7 +42,7 @@ def sums_call(sums: torch.Tensor, totals: torch.Tensor) -> Callable[[], Any]:
     """Return the call that adds *sums* (k, count, n) of programs to *totals* (k, n)."""
     k, count, n = sums.shape
     rows, columns, warps = next(shape for least, shape in SUMS.items() if n >= least)
-    grid, early = (triton.cdiv(n, columns), k), overlaps(sums)
+    grid, early = (triton.cdiv(n, columns), k), has_dependent_launch(sums.device)
     constants = {"COUNT": rows, "BLOCK": columns, "OVERLAP": early, "num_warps": warps}
     if early:
         constants["launch_pdl"] = True

@@ -23,9 +23,8 @@ import torch
 from gpuperf.kernels import _rows
 from gpuperf.kernels._norm_sums import sums_call
 from gpuperf.kernels._rows import block_of, launch_of, programs, row_of, unpacked, widened
-from gpuperf.kernels._split_kv import overlaps
 
-from gpuperf.jit import jit, tl, triton
+from gpuperf.jit import has_dependent_launch, jit, tl, triton
 
 Inputs = Mapping[str, torch.Tensor]
 Tiling = Mapping[str, int]
@@ -361,8 +360,8 @@ def backward_call(inputs: Inputs, result: ForwardResult, tiling: Tiling) -> Call
     compute_means = means_call(inputs, result, means) if split else None
     constants = {name.upper(): tiling[name] for name in ("rows", "stages", "again", "held")}
     constants |= {"CENTRED": centred, "ADDED": "dtotal" in inputs, "BLOCK": block}
-    constants |= {"FULL": n % block == 0, "GIVEN": bool(split), "OVERLAP": overlaps(x)}
-    constants["num_warps"] = tiling["warps"]
+    constants |= {"FULL": n % block == 0, "GIVEN": bool(split), "num_warps": tiling["warps"]}
+    constants["OVERLAP"] = has_dependent_launch(x.device)
     tensors = (x, weight, dy, inputs.get("dtotal", dy), result.mean, result.rstd, means, dx, sums)
     add = sums_call(sums, totals)
 

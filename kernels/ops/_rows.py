@@ -55,6 +55,8 @@ KEYS = ("rows", "warps", "registers", "per_sm", "stages", "again", "pieces")
 # "again" needs assembly of NVIDIA GPUs.
 PTX = tl is not None and not INTERPRETED and torch.version.hip is None
 XOR = tl.constexpr("xor.b32 $0, $1, $2;") if tl else ""
+# The lower of two bf16 is shifted up, the upper one is masked; operands are the pair, a shift and a
+# mask, the last two once for each element.
 UNPACK = tl.constexpr("shl.b32 $0, $2, $3; and.b32 $1, $2, $5;") if tl else ""
 PAIRS = tl.constexpr(PTX) if tl else False
 
@@ -82,9 +84,10 @@ def widened(packed: tl.tensor, after: tl.tensor, AGAIN: tl.constexpr) -> Any:
 
 @jit
 def unpacked(packed: tl.tensor, after: tl.tensor, AGAIN: tl.constexpr) -> Any:
-    """Do as `widened`, in bf16 with one operation for an element, where that has 1.5, or 2 again.
+    """Return what `widened` returns. An element of bf16 takes one operation here, where it takes
+    1.5 there, or 2 with AGAIN.
 
-    It saves nothing where the compiler joins the conversion with what follows, as an exponential.
+    This saves nothing where the compiler joins the conversion with an exponential that follows.
     """
     if not PAIRS or packed.dtype != tl.bfloat16 or packed.numel == 1:
         wide = widened(packed, after, AGAIN)

@@ -11,10 +11,11 @@ from collections.abc import Mapping
 
 Key = tuple[str, int, int]
 
-# Of H200s, 128 Mi elements in bf16: from docs/measured/h200-compare-softmax-*.jsonl.gz for softmax
-# of 1024 and 2048 elements, else from docs/measured/rows_plans.txt, of which at most two that are
-# within about 1 %. Where runs under a contract had another order (layernorm and softmax of 4096,
-# softmax of 32768, the gradient of RMS norm of 16384 with a residual), that decided.
+# All are of H200s, with 128 Mi elements in bf16. Softmax of 1024 and 2048 elements is from
+# docs/measured/h200-compare-softmax-*.jsonl.gz, the others are from docs/measured/rows_plans.txt:
+# the fastest tiling, and in some keys another one within about 1 %. Measurements under a contract
+# ranked a few tilings otherwise, and theirs are here: layernorm and softmax of 4096, softmax of
+# 32768, and the gradient of RMS norm of 16384 with a residual.
 CHOSEN: Mapping[Key, tuple[tuple[int, ...], ...]] = {
     ("layernorm", 4096, 2): ((1, 4, 0, 0, 1, 0, 1),),
     ("layernorm", 8192, 2): ((1, 8, 0, 0, 1, 0, 2),),

@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 
 import torch
 
-from gpuperf.jit import jit, tl, triton
+from gpuperf.jit import has_dependent_launch, jit, tl, triton
 
 LOG2_E = 1.4426950408889634
 LEAST_ROWS = 16  # rows of a product on tensor cores
@@ -216,15 +216,6 @@ def sm_count(tensor: torch.Tensor) -> int:
     return int(torch.cuda.get_device_properties(tensor.device).multi_processor_count)
 
 
-def overlaps(tensor: torch.Tensor) -> bool:
-    """Return whether a kernel can start on the device of *tensor* while the one before it runs
-    (programmatic dependent launch: compute capability 9.0, and a Triton that offers it)."""
-    if tensor.device.type != "cuda" or torch.version.hip is not None:
-        return False
-    offered = hasattr(tl.extra.cuda, "gdc_wait")
-    return offered and torch.cuda.get_device_capability(tensor.device)[0] >= 9
-
-
 def choose_splits(sequences: int, keys: int, sms: int) -> int:
     """Return the splits of *keys* keys for *sequences* (batch · heads of keys) on *sms* SMs.
 
@@ -273,7 +264,7 @@ def decode_split(
         **tile,
     }
     two = splits > 1 and not tile["JOINED"]
-    early = two and overlaps(q)
+    early = two and has_dependent_launch(q.device)
     pages = 1 if table is None else table.shape[1]
     scalars = (LOG2_E * d**-0.5, kv, queries, rows, chunk, kv_heads, pages)
     blocks = q if table is None else table  # any address does where no table is read

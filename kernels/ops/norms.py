@@ -75,11 +75,11 @@ RESIDUAL = Axis(
 
 def norm_triton(inputs: Inputs, point: Point, options: object) -> Tuned:
     """Build the Triton kernels of the mode, each with its fastest tiling."""
-    x, added, name = inputs["x"], "residual" in inputs, "layernorm" if "bias" in inputs else "norm"
-    size, more = x.element_size(), "_residual" * adds(point)
-    every = [*tilings(point.n, size, 1 + added), *piece_tilings(point.n)]
-    forwards = candidates_for(name + more, x, every)
-    backwards = candidates_for(f"{name}{more}_backward", x, backward_tilings(point.n, size))
+    x, size = inputs["x"], inputs["x"].element_size()
+    name = ("layernorm" if "bias" in inputs else "norm") + "_residual" * adds(point)
+    every = [*tilings(point.n, size, 1 + ("residual" in inputs)), *piece_tilings(point.n)]
+    forwards = candidates_for(name, x, every)
+    backwards = candidates_for(f"{name}_backward", x, backward_tilings(point.n, size))
     ahead, back = (forward_call, forwards, None), (backward_call, backwards, None)
     return tuned_norm(inputs, point, ahead, back)
 

@@ -183,7 +183,7 @@ def test_kernels_that_overlap_are_said_to() -> None:
     losses = explain(replace(CALL, kernels=tuple(early)), TOP)
     assert losses.overlap == pytest.approx(0.8)
     text = " ".join(render_explained([losses], "table").split())
-    assert "these kernels take 180 % of the time in sum: they overlap" in text
+    assert "the kernels overlap: their times add up to 180 % of the call's" in text
     assert "70 % of the time is in kernels without these operations" in advise(losses)
 
 

@@ -245,14 +245,30 @@ def linear_cross_entropy() -> None:
     compiled(fused.merge_kernel, kinds, {"ROWS": fused.MERGED, "SLABS": fused.SLABS})
 
 
-PIECES = {"PIECES": 2, "BLOCK": 8192}
+ROW_KINDS = {
+    **dict.fromkeys(("mean", "rstd", "means", "sums"), "*fp32"),
+    **dict.fromkeys(("m", "n", "stride", "count"), "i32"),
+    "eps": "fp32",
+}
 
 
-def rows_of_16k() -> None:
+def rows_kernel(
+    kernel: Any, warps: int, *aligned: str, registers: int = 0, **constants: Any
+) -> Any:
+    """Compile a kernel of rows in bf16, whose tensors and *aligned* arguments are multiples of 16.
+
+    Its flags are set, but for what *constants* says.
+    """
+    flags = dict.fromkeys(("CENTRED", "ADDED", "KEPT", "FULL", "HELD", "OVERLAP"), True)
+    given = {n: value for n, value in {**flags, **constants}.items() if n in kernel.arg_names}
+    kinds = {n: ROW_KINDS.get(n, "*bf16") for n in kernel.arg_names if n not in given}
+    divisible = [n for n, kind in kinds.items() if kind[0] == "*" or n in aligned]
+    bound = {"maxnreg": registers} if registers else {}
+    return compiled(kernel, kinds, given, divisible, num_warps=warps, **bound)
+
+
+def rows_in_registers() -> None:
     """Rows that fill an SM: loaded ahead by asynchronous copies, and converted again."""
-    vectors = dict.fromkeys(("mean", "rstd", "means", "sums"), "*fp32") | {"eps": "fp32"}
-    flags = ("CENTRED", "ADDED", "KEPT", "FULL", "HELD", "OVERLAP")
-    every: dict[str, Any] = dict.fromkeys(flags, True)
     ahead = rows.tiling_of(1, 16, 64, 2, 2, 1, 0)
     deep = norms.backward_tiling(1, 16, 2, 1, 1, 1, 0)
     split = norms.backward_tiling(4, 8, 3, 2, 0, 1, 1)
@@ -261,64 +277,44 @@ def rows_of_16k() -> None:
         *((softmax.softmax_backward_kernel, ahead), (norms.norm_backward_kernel, deep)),
         (norms.norm_backward_kernel, split),
     ):
-        constants = {**every, **{name.upper(): value for name, value in tiling.items()}}
-        constants |= {"GIVEN": bool(tiling.get("split")), "BLOCK": 16384}
-        if constants["GIVEN"]:
-            constants["BLOCK"] = norms.SPLIT
-        constants = {n: value for n, value in constants.items() if n in kernel.arg_names}
-        names = [name for name in kernel.arg_names if name not in constants]
-        scalars = dict.fromkeys(("m", "n", "stride"), "i32")
-        kinds = {name: (vectors | scalars).get(name, "*bf16") for name in names}
-        aligned = [name for name in names if kinds[name][0] == "*" or name in ("n", "stride")]
-        bound = {"maxnreg": tiling["registers"]} if tiling.get("registers") else {}
-        made = compiled(kernel, kinds, constants, aligned, num_warps=tiling["warps"], **bound)
+        columns = tiling.get("split", 0)
+        constants = {name.upper(): value for name, value in tiling.items()}
+        constants |= {"GIVEN": bool(columns), "BLOCK": norms.SPLIT if columns else 16384}
+        bound = tiling.get("registers", 0)
+        made = rows_kernel(kernel, tiling["warps"], "n", "stride", registers=bound, **constants)
         assert "cp.async.cg.shared.global" in made.asm["ptx"], kernel
         unpacks = kernel is norms.norm_backward_kernel  # by assembly, again or not
         assembly = re.search(r"begin inline asm\s+(xor|shl).b32", made.asm["ptx"])
         assert (assembly and assembly[1]) == ("shl" if unpacks else "xor"), kernel
         assert made.metadata.shared * tiling["per_sm"] <= SHARED_BYTES, (kernel, tiling)
+
+
+def rows_in_pieces() -> None:
+    """Pieces are kept in the L1 but in the last reading, after which they need not stay."""
     for kernel in (
         norms.norm_pieces_kernel,
         softmax.softmax_pieces_kernel,
         softmax.softmax_backward_pieces_kernel,
     ):
-        constants = {n: v for n, v in {**every, **PIECES}.items() if n in kernel.arg_names}
-        names = [name for name in kernel.arg_names if name not in constants]
-        kinds = {name: (vectors | scalars).get(name, "*bf16") for name in names}
-        aligned = [name for name in names if kinds[name][0] == "*" or name == "stride"]
-        made = compiled(kernel, kinds, constants, aligned, num_warps=32)
-        for policy in ("evict_last", "evict_first"):  # after the last reading it need not stay
+        made = rows_kernel(kernel, 32, "stride", PIECES=2, BLOCK=8192)
+        for policy in ("evict_last", "evict_first"):
             assert re.search(rf"ld.global.L1::{policy}\S*.v4.b32", made.asm["ptx"]), kernel
-    kinds = {
-        name: (vectors | scalars).get(name, "*bf16") for name in norms.norm_means_kernel.arg_names
-    }
-    compiled(
-        norms.norm_means_kernel,
-        {n: k for n, k in kinds.items() if n.islower()},
-        {"CENTRED": True, "BLOCK": norms.STREAMED},
-        num_warps=16,
-    )
-    kernel, tiling = norms.norm_backward_kernel, norms.backward_tiling(64, 1, 3, 8, 0, 1, 0)
-    constants = {**every, **{name.upper(): value for name, value in tiling.items()}}
-    constants |= {"GIVEN": False, "BLOCK": 1}  # where pairs of one row cannot be unpacked
-    constants = {n: value for n, value in constants.items() if n in kernel.arg_names}
-    names = [name for name in kernel.arg_names if name not in constants]
-    kinds = {name: (vectors | scalars).get(name, "*bf16") for name in names}
-    compiled(kernel, kinds, constants, num_warps=1)
+
+
+def other_kernels_of_rows() -> None:
+    """Also rows of one element, where there are no pairs to unpack."""
+    rows_kernel(norms.norm_means_kernel, 16, BLOCK=norms.STREAMED)
+    one = {"ROWS": 64, "BLOCK": 1, "STAGES": 3, "AGAIN": 0, "GIVEN": False}
+    rows_kernel(norms.norm_backward_kernel, 1, **one)
     for summed, columns, warps in norm_sums.SUMS.values():
-        compiled(
-            norm_sums.norm_sums_kernel,
-            {"sums": "*fp32", "totals": "*bf16", "count": "i32", "n": "i32"},
-            {"COUNT": summed, "BLOCK": columns, "OVERLAP": True},
-            num_warps=warps,
-            launch_pdl=True,
-        )
+        rows_kernel(norm_sums.norm_sums_kernel, warps, COUNT=summed, BLOCK=columns)
 
 
 CHECKS: tuple[Callable[[], None], ...] = (
     *(flash_forward, flash_backward),
     *(matmul, linear_layer, wide_linear_layer, sincos, decode, mlp),
-    *(cross_entropy, linear_cross_entropy, rows_of_16k),
+    *(cross_entropy, linear_cross_entropy),
+    *(rows_in_registers, rows_in_pieces, other_kernels_of_rows),
 )
 
 

@@ -25,7 +25,8 @@ def errors() -> dict[str, str]:
 
 
 CHECKS = ["flash_forward", "flash_backward", "matmul", "linear_layer", "wide_linear_layer"]
-CHECKS += ["sincos", "decode", "mlp", "cross_entropy", "linear_cross_entropy", "rows_of_16k"]
+CHECKS += ["sincos", "decode", "mlp", "cross_entropy", "linear_cross_entropy"]
+CHECKS += ["rows_in_registers", "rows_in_pieces", "other_kernels_of_rows"]
 needs_triton = pytest.mark.skipif(triton is None, reason="needs Triton")
 
 

@@ -15,13 +15,13 @@ import os, time
 from gpuperf.measure import guard
 
 def fork(size):
-    ready, told = os.pipe()
+    reader, writer = os.pipe()
     if os.fork() == 0:
         own = bytearray(os.urandom(1 << 20)) * size
-        os.write(told, b"x")
+        os.write(writer, b"x")
         time.sleep(60)
         os._exit(len(own))
-    os.read(ready, 1)
+    os.read(reader, 1)
 
 large = bytearray(os.urandom(1 << 20)) * 80
 for _ in range(4):
