@@ -160,6 +160,11 @@ def streams(point: Point, device: Any) -> str | None:
     return "has no gradient" if mode_of(point) != "fwd" else lacks_triton(point, device)
 
 
+def kept(point: Point) -> int:
+    """Return the results that are kept between in the dtype of x: y, which a gradient reads."""
+    return 0 if mode_of(point) == "fwd" else 1
+
+
 def make_inputs(point: Point, make: Callable[..., torch.Tensor]) -> Inputs:
     """Draw x and, for a gradient, dy, both (m, n)."""
     names = ("x",) if mode_of(point) == "fwd" else ("x", "dy")
@@ -256,11 +261,15 @@ SOFTMAX = Workload(
             supports,
             passes(1, 1, (2, 1)),
         ),
-        Implementation("torch", softmax_torch, "torch.softmax"),
+        # Its gradient is of two kernels on a GPU, the first of which rounds y·dy to the dtype of x.
+        Implementation(
+            "torch", softmax_torch, "torch.softmax", roundings=lambda point: 2 * kept(point)
+        ),
         Implementation("compile", softmax_compile, "torch.compile of eager", lacks_compiler),
     ),
     narrow=lambda inputs, rows: {name: value[rows] for name, value in inputs.items()},
     terms=lambda point: point.n,
+    roundings=kept,
     draws=lambda point: ("offset", "extreme") if mode_of(point) == "fwd" else (),
     prepared=lambda point: ("x",) if mode_of(point) == "bwd" else (),
 )

@@ -12,6 +12,7 @@ from gpuperf.kernels import softmax
 from tilings import distinct
 
 from gpuperf.jit import triton
+from gpuperf.measure.checks import Comparison, tolerance
 from gpuperf.measure.device import open_device
 from gpuperf.model.workload import Point
 
@@ -52,6 +53,23 @@ def test_the_softmax_of_2_1_5_is_the_one_that_is_known(name: str) -> None:
 def test_a_row_need_not_be_a_multiple_of_anything(name: str, m: int, n: int) -> None:
     x = normal(m, n)
     assert_right(softmax_by(name, x), x)
+
+
+@pytest.mark.parametrize(("name", "rounds"), [("fused", False), ("torch", True)])
+def test_a_gradient_may_err_by_the_rounding_of_what_is_kept(name: str, rounds: bool) -> None:
+    """Where a result is far smaller than its terms, as in one of many short rows.
+
+    All read y, which is rounded; torch rounds y·dy too.
+    """
+    x, dy = torch.randn(2, 131072, 16, generator=torch.Generator().manual_seed(0)).bfloat16()
+    y = torch.softmax(x, 1)
+    product = y * dy if rounds else y.float() * dy.float()
+    dx = (product.float() - y.float() * product.float().sum(1, keepdim=True)).bfloat16()
+    point = Point({"m": len(x), "n": 16, "mode": "bwd", "dtype": "bf16"})
+    made = next(each for each in softmax.SOFTMAX.implementations if each.name == name)
+    compared = Comparison(softmax.SOFTMAX, point, "fp32", made, harsh=False)
+    check = compared.whole({"x": x, "dy": dy}, [dx])
+    assert check.error > tolerance("bf16", "fp32", 16, roundings=rounds)
 
 
 @of_ours
