@@ -22,6 +22,7 @@ SUITES = {
     "cross_entropy": "h200-cross-entropy",
     "random_products": "h200-random-products",
     "rows": "h200-rows",
+    "rows_torch": "h200-rows-torch",
 }
 
 

@@ -83,7 +83,7 @@ CASES: tuple[tuple[str, str, dict[str, tuple[Any, ...]]], ...] = (
         for own, sizes in (("triton", (1000, 8192, 20_008)), ("cuda", (8192, 40_008)))
     ),
     ("softmax", "safe online", {"m": (70,), "n": (1000, 20_008)}),
-    ("softmax", "fused", {"m": (70,), "n": (1000, 8192, 20_008), "mode": MODES}),
+    ("softmax", "fused", {"m": (70,), "n": (1000, 8192, 16384, 20_008), "mode": MODES}),
     ("softmax", "cuda", {"m": (70,), "n": (8192, 40_008), "mode": MODES}),
     ("cross_entropy", "triton", {"m": (70,), "v": (5003,), "mode": MODES}),
     (

@@ -32,7 +32,7 @@ in h200-attention):
   In a trial those of heads of 64 and 256 elements were 1.7 % slower than before.
 - Powers of one row between the comparisons of another, by a test for hidden keys that ptxas orders
   so: nothing here, where it did before, but 516 to 569 without a mask and with heads of 64
-  elements, where cuDNN has 496. The last run has 707 and 693, where cuDNN has 693 and 633.
+  elements, where cuDNN has 496. The last run has 723 and 700, where cuDNN has 699 and 644.
 
 What gained nothing, in trials of one process: turns without a mask (1 to 2 % slower), a fixed order
 of tiles (up to 8 %), blocks of 64 keys (8 % with three warpgroups, on an H100, and 12 % of a window

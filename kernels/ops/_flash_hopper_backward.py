@@ -14,13 +14,13 @@ H200s. At d 128: torch 178 and 58; `_flash_backward.py` 349 and 322; this file a
 where cuDNN has 431 and 414. On another card, where cuDNN has 487 and 444: the order of
 `_flash_hopper_schedule.py`, in which the last heads advance together, 447 and 427; sums of dq that
 are stored without conflicts between banks of shared memory 471 and 449. With tensor cores that
-subtract the log-sum-exp and the sums of rows, h200-attention has 519 and 499, where cuDNN has 481
-and 443. Plans that compute scores ahead spill registers.
+subtract the log-sum-exp and the sums of rows, h200-attention has 524 and 505, where cuDNN has 485
+and 446. Plans that compute scores ahead spill registers.
 
 At d 64 nothing spills: scores ahead and two blocks of dq that wait raise 328 and 312 to 341 and
 325, where cuDNN has 369 and 339. On the other card (378 and 342) the order reaches 351 and 342, and
 keys and values that registers hold 373 and 368; in h200-attention, with tensor cores that subtract,
-it is 383 and 369, where cuDNN has 382 and 343. `docs/measured/hopper_plans.txt` has plans and
+it is 381 and 370, where cuDNN has 378 and 341. `docs/measured/hopper_plans.txt` has plans and
 shapes of the first version.
 """
 
