@@ -11,8 +11,8 @@ from collections.abc import Mapping
 
 Key = tuple[str, int, int]
 
-# All are of H200s, with 128 Mi elements in bf16. Softmax of 1024 and 2048 elements is in
-# docs/measured/h200-rows*.jsonl.gz, the others are from docs/measured/rows_plans.txt: the fastest
+# All are of H200s, with 128 Mi elements in bf16. Softmax of 1024 and 2048 elements is
+# from runs that are not stored, the others are from docs/measured/rows_plans.txt: the fastest
 # tiling, and in some keys another one within about 1 %. Measurements under a contract ranked a few
 # tilings otherwise, and theirs are here: layernorm and softmax of 4096, softmax of 32768, and the
 # gradient of RMS norm of 16384 with a residual.

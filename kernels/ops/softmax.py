@@ -160,11 +160,6 @@ def streams(point: Point, device: Any) -> str | None:
     return "has no gradient" if mode_of(point) != "fwd" else lacks_triton(point, device)
 
 
-def kept(point: Point) -> int:
-    """Return the results that are kept between in the dtype of x: y, which a gradient reads."""
-    return 0 if mode_of(point) == "fwd" else 1
-
-
 def make_inputs(point: Point, make: Callable[..., torch.Tensor]) -> Inputs:
     """Draw x and, for a gradient, dy, both (m, n)."""
     names = ("x",) if mode_of(point) == "fwd" else ("x", "dy")
@@ -181,6 +176,17 @@ def reference(inputs: Inputs, point: Point) -> Any:
     dy = inputs["dy"].double()
     dx = y * (dy - (y * dy).sum(1, keepdim=True))
     return dx if mode == "bwd" else (y, dx)
+
+
+def sizes(inputs: Inputs, point: Point) -> tuple[torch.Tensor | None, ...]:
+    """Return the sizes of the addends of dx: y·dy and y·Σ y·dy cancel, and all of them err by the
+    rounding of y, which a gradient reads; those of torch on a GPU by the rounding of y·dy too."""
+    mode = mode_of(point)
+    if mode == "fwd":
+        return (None,)
+    y, dy = torch.softmax(inputs["x"].double(), 1), inputs["dy"].double().abs()
+    terms = y * (dy + (y * dy).sum(1, keepdim=True))
+    return (terms,) if mode == "bwd" else (None, terms)
 
 
 def flops(point: Point) -> tuple[Flops, ...]:
@@ -225,13 +231,14 @@ SOFTMAX = Workload(
     cost=cost,
     implementations=(
         # A difference of up to 8, rounded to the dtype of x, is an error of 8 roundoffs in the
-        # exponential; exponential, sum and quotient add theirs. The others compute in fp32.
+        # exponential; exponential, sum and quotient add theirs, and product and difference
+        # in a gradient. The others compute in fp32, but for what `sizes` says of gradients.
         Implementation(
             "eager",
             softmax_eager,
             "torch, five kernels",
             work=passes(5, 3, (6, 3)),
-            roundings=lambda point: 2 if mode_of(point) == "fwd" else 4,
+            roundings=lambda point: 2,
         ),
         Implementation(
             "safe",
@@ -261,15 +268,12 @@ SOFTMAX = Workload(
             supports,
             passes(1, 1, (2, 1)),
         ),
-        # Its gradient is of two kernels on a GPU, the first of which rounds y·dy to the dtype of x.
-        Implementation(
-            "torch", softmax_torch, "torch.softmax", roundings=lambda point: 2 * kept(point)
-        ),
+        Implementation("torch", softmax_torch, "torch.softmax"),
         Implementation("compile", softmax_compile, "torch.compile of eager", lacks_compiler),
     ),
     narrow=lambda inputs, rows: {name: value[rows] for name, value in inputs.items()},
     terms=lambda point: point.n,
-    roundings=kept,
+    sizes=sizes,
     draws=lambda point: ("offset", "extreme") if mode_of(point) == "fwd" else (),
     prepared=lambda point: ("x",) if mode_of(point) == "bwd" else (),
 )

@@ -19,7 +19,7 @@ from gpuperf.verb.printing import draw
 from gpuperf.waves.heatmap import draw_heatmap
 
 MOST = 300_000  # bytes of an SVG
-# Runs that differ in one size only, as h200-compare-softmax-4k and -8k, have the same charts but
+# Runs that differ in one size only, as h200-compare-softmax-4k and -16k, have the same charts but
 # for the figures: the last of each family stands for it.
 FAMILIES = {re.sub(r"-\d+[km]$", "", name_of(path)): path for path in RUN_FILES}
 
