@@ -179,8 +179,10 @@ def reference(inputs: Inputs, point: Point) -> Any:
 
 
 def sizes(inputs: Inputs, point: Point) -> tuple[torch.Tensor | None, ...]:
-    """Return the sizes of the addends of dx: y·dy and y·Σ y·dy cancel, and all of them err by the
-    rounding of y, which a gradient reads; those of torch on a GPU by the rounding of y·dy too."""
+    """Return the sizes of the addends of dx, y·dy and y·Σ y·dy, which cancel.
+
+    They err by the rounding of y, which each gradient reads. Torch's on a GPU rounds y·dy too.
+    """
     mode = mode_of(point)
     if mode == "fwd":
         return (None,)

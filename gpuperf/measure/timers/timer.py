@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -31,7 +32,7 @@ class Sample(NamedTuple):
     before_hz: float | None = None
 
 
-class OpenTimer:
+class OpenTimer(ABC):
     """Timer of one call at a time on one device; `facts` has the floor that it adds to a time.
 
     `watch` is called on the host while a sample runs on a GPU. `periodic` says whether
@@ -45,15 +46,15 @@ class OpenTimer:
     periodic: bool = False
     capture_s: float | None = None
 
-    def admit(self, call: Call) -> None:
+    def admit(self, call: Call) -> None:  # noqa: B027 - most timers need not prepare
         """Prepare to time *call*, which has run once. Raises: CannotBlock if it cannot be timed."""
 
+    @abstractmethod
     def sample(self, call: Call, idle_s: float, cache: Cache) -> Sample:
         """Idle for *idle_s*, bring the caches into the state *cache*, and time one call.
 
-        Every timer overrides this. Raises: CannotBlock.
+        Raises: CannotBlock.
         """
-        raise NotImplementedError(f"timer {self.name} defines no sample")
 
     def sample_period(self, call: Call, launches: int, idle_s: float, cache: Cache) -> Sample:
         """Return the mean time of *call*, which launches *launches* kernels, over a queue's period.

@@ -18,9 +18,11 @@ from gpuperf.model.timers import Timer, register
 register(Timer("dummy", "a constant", ("cpu",), "dummy"))
 
 def open_timer(device):
-    from gpuperf.measure.timers.timer import OpenTimer
+    from gpuperf.measure.timers.timer import OpenTimer, Sample
     class Dummy(OpenTimer):
         name = "dummy"
+        def sample(self, call, idle_s, cache):
+            return Sample(1e-6)
     return Dummy()
 """
 ASK = """
